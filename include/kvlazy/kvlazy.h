@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * kvlazy: memory for the K/V cache of a language-model inference engine. This header is the manual.
+ *
+ * THE IDEA. A cache reserves address space for the longest context an operator allows and touches none of
+ * it. Physical pages follow the tokens that are live: they come when a batch is applied and go back when a
+ * sequence is dropped or has been idle, while the process sleeps. Addresses never move and the whole of
+ * [0, kv_size) stays readable, so attention kernels need no change.
+ *
+ * LIFE CYCLE. What an engine does, in the order it does it:
+ *
+ *     kvlazy_params_init(&params);                    // once
+ *     params.kv_size = 131072; params.kv_size_initial = 4096; params.layers = layers; ...
+ *     kvlazy_create(&params, &cache);
+ *     kvlazy_k(cache, layer, &k);                     // where the rows of a layer lie; never changes
+ *
+ *     kvlazy_init_batch(cache);                       // a batch opens: positions read from here on stay true
+ *     kvlazy_prepare(cache, ubatch, n_ubatch, slot);  // finds a cell for every token, or changes nothing
+ *     for (i = 0; i < n_ubatch; i++) {
+ *         kvlazy_apply_ubatch(cache, &slot[i], &ubatch[i]);
+ *         n_kv = kvlazy_n_kv(cache, &slot[i]);        // write K and V rows to slot[i].cell, attend over n_kv
+ *     }
+ *     kvlazy_end_batch(cache);                        // on every way out, errors included
+ *
+ *     kvlazy_poll(cache, &next_ms);                   // when nothing is to do: memory goes back here
+ *
+ * WORDS. A cell is room for one token's K and V in every layer of one stream. A stream is an independent run
+ * of cells: a unified cache has one, otherwise sequence i lives in stream i. A sequence is a conversation. A
+ * ubatch is a group of tokens computed together, a slot the cells chosen for them. Live cells hold a token;
+ * touched pages were committed or handed out for writing since they were last given back; resident pages are
+ * in RAM, says the kernel. docs/design.md has the whole list and the ten promises.
+ *
+ * NUMBERS PEOPLE WILL SEE. Virtual size (VSZ, VIRT) contains the whole reservation from the start and means
+ * nothing. Resident size (RSS) follows the live tokens; kvlazy_stats() says what the library knows and costs
+ * nothing, kvlazy_resident() asks the kernel and is slow. Reading a page that was never written can make it
+ * resident (a page of zeros), depending on the kernel; such pages are given back too when a stream idles.
+ *
+ * UNITS. `_bytes`, `_ms`, `_cells` say so. n_ counts. A cell is an index within its stream.
+ *
+ * ERRORS. Every fallible call returns KVLAZY_OK or one negative code of the list below. After any error
+ * the cells, the touched pages and the idle clocks are as they were, out-parameters are untouched, and the
+ * call may be repeated. The library never aborts, exits, prints, or waits without bound. A NULL handle, or a
+ * pointer that is no living cache, is EINVAL (the second as far as a look at its first bytes can tell).
+ *
+ * THREADS. One thread at a time runs the hooks and the sequence calls. kvlazy_poll, _trim, _set_limits,
+ * _stats and _resident may be called from any thread. What the engine reads or writes in tensors or in a
+ * cells view, and what it decides from kvlazy_seq_pos_*, belongs inside an open batch; init_batch …
+ * end_batch without a prepare is such a bracket and stamps no clock. Destroy only when no other thread is
+ * inside a call.
+ *
+ * FORK. A child gets its own copy-on-write image of the touched pages; KVLAZY_DONTFORK keeps the
+ * reservation out of children, which must then not use the cache. Core dumps leave the reservation out.
+ */
+#ifndef KVLAZY_KVLAZY_H
+#define KVLAZY_KVLAZY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mem.h"
+#include "version.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------------------
+ * Status codes. One list makes the enum, the names and the texts. The numbers are pinned.
+ */
+#define KVLAZY_STATUS_LIST(X)                                             \
+    X(OK, 0, "success")                                                   \
+    X(EINVAL, -1, "bad argument")                                         \
+    X(ENOSLOT, -2, "no free cell: the hard maximum is reached")           \
+    X(EBUDGET, -3, "a byte limit would be passed")                        \
+    X(ENOMEM, -4, "the operating system refused memory")                  \
+    X(EPOS, -5, "the batch does not continue its sequence")               \
+    X(ESHIFT, -6, "K rows wait to be rotated")                            \
+    X(EBUSY, -7, "a batch is open, or the cache is being shrunk")         \
+    X(ESTATE, -8, "malformed or foreign snapshot, or a broken promise")   \
+    X(EIO, -9, "the caller's reader or writer failed")                    \
+    X(ENOTSUP, -10, "this cache cannot do that")
+
+enum {
+#define KVLAZY_STATUS_ENUM(name, value, text) KVLAZY_##name = (value),
+    KVLAZY_STATUS_LIST(KVLAZY_STATUS_ENUM)
+#undef KVLAZY_STATUS_ENUM
+};
+
+/** "KVLAZY_EPOS" for KVLAZY_EPOS; "KVLAZY_?" for a number that is no status. Never NULL. */
+KVLAZY_API const char *kvlazy_status_name(int status);
+/** One line of text for a status. Never NULL. */
+KVLAZY_API const char *kvlazy_status_message(int status);
+
+/* ------------------------------------------------------------------------------------------------------
+ * Types
+ */
+typedef struct kvlazy_cache kvlazy_cache; /* opaque; no globals; any number per process */
+typedef struct kvlazy_arena kvlazy_arena;
+typedef int32_t kvlazy_pos;               /* 0 … INT32_MAX - 1; -1: none */
+typedef int32_t kvlazy_seq_id;            /* 0 … n_seq_max - 1 */
+
+enum { KVLAZY_LOG_ERROR, KVLAZY_LOG_WARN, KVLAZY_LOG_INFO, KVLAZY_LOG_DEBUG };
+enum { KVLAZY_SWA_NONE, KVLAZY_SWA_STANDARD, KVLAZY_SWA_CHUNKED, KVLAZY_SWA_SYMMETRIC };
+enum {
+    KVLAZY_SHRINK_TAILS, /* sequences lose their tails and keep a usable prefix */
+    KVLAZY_SHRINK_WHOLE, /* only whole sequences go; a partial seq_rm is ENOTSUP (hybrid models) */
+    KVLAZY_SHRINK_KEEP,  /* no token ever goes; only pages without tokens do */
+};
+enum {
+    KVLAZY_SHRINK_AT_INIT = 1u << 0,   /* init_batch shrinks too: for engines without an idle loop */
+    KVLAZY_DONTFORK = 1u << 1,         /* a forked child does not get the reservation */
+    KVLAZY_HUGE_PAGES = 1u << 2,       /* not built yet: ENOTSUP */
+    KVLAZY_NO_COMMIT_AHEAD = 1u << 3,  /* apply_ubatch leaves the first touch to the writing threads */
+};
+
+/** Where the rows of one K or V tensor lie: cell i of stream s begins at data + s·stream_stride + i·cell_stride. */
+typedef struct kvlazy_tensor {
+    void *data;
+    size_t cell_stride, channel_stride, stream_stride, row_bytes; /* all in bytes */
+    uint32_t n_channel;                                           /* 0: row-major */
+} kvlazy_tensor;
+
+/** One model layer that owns K/V. Borrowed layers are not named. */
+typedef struct kvlazy_layer {
+    uint32_t id;                /* the engine's layer number, unique in a cache */
+    size_t k_row_bytes;         /* bytes of one cell's K, any quantised size; 0: none */
+    size_t v_row_bytes;         /* bytes of one cell's V; 0: none (MLA) */
+    uint32_t v_channels;        /* 0: V row-major. Transposed V is not built yet: ENOTSUP */
+    const kvlazy_tensor *k, *v; /* NULL: the library lays it out. Else not built yet: ENOTSUP */
+    kvlazy_arena *arena;        /* that holds k and v; NULL with them */
+} kvlazy_layer;
+
+/** What to create. kvlazy_params_init() fills in the defaults; a 0 put there afterwards means what its line says. */
+typedef struct kvlazy_params {
+    size_t struct_size;           /* sizeof(kvlazy_params), by kvlazy_params_init() */
+    uint32_t kv_size;             /* hard maximum of cells per stream, ≥ 1: what is reserved. No default */
+    uint32_t kv_size_initial;     /* cells that the idle conversations of a stream may keep together;
+                                     0 (default), or above kv_size: kv_size, so that no token is ever evicted */
+    uint32_t slot_shrink_idle_ms; /* default 30000; 0: never shrink by itself */
+    uint32_t n_stream;            /* default 1 (0 too); 1 or n_seq_max */
+    uint32_t n_seq_max;           /* 0 (default): n_stream. At most 65536 */
+    uint32_t n_pad;               /* default 256 (0 too); a power of two: n_kv is rounded up to it */
+    uint32_t n_swa;               /* sliding window; not built yet: non-zero is ENOTSUP */
+    int swa_type;                 /* KVLAZY_SWA_NONE */
+    uint32_t n_pos_per_token;     /* default 1 (0 too); position planes are not built yet: ENOTSUP */
+    uint32_t keep_tokens;         /* positions below this are never evicted (a system prompt); default 0 */
+    int shrink;                   /* KVLAZY_SHRINK_*; default TAILS */
+    uint32_t flags;               /* KVLAZY_SHRINK_AT_INIT, …; default 0 */
+    uint64_t budget_bytes;        /* ceiling for touched bytes; 0 (default): none. Free pages go back before a
+                                     batch is refused */
+    const kvlazy_layer *layers;   /* [n_layer], copied */
+    uint32_t n_layer;
+    kvlazy_cache *with;           /* a linked cache; not built yet: non-NULL is ENOTSUP */
+    const kvlazy_mem *mem;        /* NULL: this host. Copied */
+    const char *name;             /* in log lines; copied. NULL: "kv" */
+
+    /* Receives one line of text per event, without a line end, on the thread that made the call, with no
+     * lock held. NULL: silence. */
+    void (*log)(void *ctx, int level, const char *text);
+    void *log_ctx;
+
+    /* May these tokens go? Asked once a sequence on the thread that called poll, trim or set_limits (or
+     * init_batch with KVLAZY_SHRINK_AT_INIT), with no lock held and nothing changed yet: the cache may be
+     * read from inside. new_pos_max: the last position that would stay; -1: all of it goes. A non-zero answer
+     * keeps the sequence as it is for slot_shrink_idle_ms. If a batch was opened meanwhile, nothing goes.
+     * NULL: they may. */
+    int (*on_evict)(void *ctx, kvlazy_seq_id seq, kvlazy_pos new_pos_max);
+    void *evict_ctx;
+} kvlazy_params;
+
+/** The tokens of one ubatch: borrowed arrays, read only. */
+typedef struct kvlazy_ubatch {
+    uint32_t n_token;
+    const kvlazy_pos *pos;              /* [n_pos_per_token][n_token] */
+    uint32_t pos_stride;                /* elements from one position plane to the next; 0: n_token */
+    const kvlazy_seq_id *seq;           /* [n_token]: one owner each; then the next two are not read */
+    const int32_t *n_seq_id;            /* [n_token]; NULL: 1 each */
+    const kvlazy_seq_id *const *seq_id; /* [n_token][n_seq_id[i]] */
+} kvlazy_ubatch;
+
+/** The cells chosen for one ubatch. The arrays are the cache's own storage, valid until the next prepare. */
+typedef struct kvlazy_slot {
+    uint32_t n_token;
+    const uint32_t *stream, *cell; /* [n_token] */
+} kvlazy_slot;
+
+/* ------------------------------------------------------------------------------------------------------
+ * 1. What every engine calls
+ */
+
+/** Fills in the defaults. */
+KVLAZY_API void kvlazy_params_init(kvlazy_params *params);
+
+/**
+ * Reserves address space for everything and touches none of it.
+ * Fails: EINVAL (the log line names field and value), ENOTSUP for a feature that is not built yet, ENOMEM
+ * when the host refuses the reservation; *cache is untouched and nothing is held.
+ * Cost: a few system calls, independent of kv_size.
+ */
+KVLAZY_API int kvlazy_create(const kvlazy_params *params, kvlazy_cache **cache);
+
+/** Gives everything back. NULL is allowed. No other thread may be inside a call. */
+KVLAZY_API void kvlazy_destroy(kvlazy_cache *cache);
+
+/** Where the K rows of a layer lie. Constant for the life of the cache. Fails: EINVAL for an unknown layer, ENOTSUP when it has no K. */
+KVLAZY_API int kvlazy_k(const kvlazy_cache *cache, uint32_t layer_id, kvlazy_tensor *tensor);
+/** Where the V rows of a layer lie. As kvlazy_k. */
+KVLAZY_API int kvlazy_v(const kvlazy_cache *cache, uint32_t layer_id, kvlazy_tensor *tensor);
+
+/**
+ * Opens a batch; one that is still open is ended first. Until end_batch, or a prepare that fails, no token is
+ * dropped or moved and no page of a live token goes back, so positions read now stay true.
+ * With KVLAZY_SHRINK_AT_INIT what idled is shrunk first.
+ */
+KVLAZY_API int kvlazy_init_batch(kvlazy_cache *cache);
+
+/**
+ * Finds a cell for every token of every ubatch, as if each ubatch were applied before the next: empty cells,
+ * lowest index first. Fills slots[n_ubatch] when all fit. Opens a batch if none is open. Changes no cell and
+ * commits no page; under budget_bytes it may give back pages without tokens, if the whole batch then fits.
+ * The positions of a sequence must go on at pos_max + 1, never decrease and leave no gap. An empty sequence
+ * may start anywhere and take the batch's positions in any order that leaves no gap, unless eviction emptied
+ * it: then they start at 0, until the engine removes the sequence whole (kvlazy_seq_rm from ≤ 0 to open, or
+ * kvlazy_clear).
+ * Fails: EINVAL; EPOS; ENOSLOT; EBUDGET; ENOMEM. Then the batch is closed and kvlazy_refused() says whose
+ * token it was.
+ * Cost: O(tokens) plus a scan for free cells, 64 cells a step.
+ */
+KVLAZY_API int kvlazy_prepare(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots);
+
+/**
+ * The cells of a slot now hold the tokens of its ubatch, and the pages of their rows are ready to be written.
+ * `slot` is one that the last prepare filled, `ubatch` the one it was filled for. Slots may be applied in
+ * order, once each.
+ * Fails: EINVAL for a slot that is stale, foreign, already applied, or whose cell was taken, and outside an
+ * open batch; EPOS when the sequence changed since prepare; ENOMEM when the host cannot commit.
+ * Cost: O(tokens · tensors); no system call and no allocation when the pages are touched already.
+ */
+KVLAZY_API int kvlazy_apply_ubatch(kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch);
+
+/**
+ * Compute failed: empties the cells that apply filled, for every owner. A slot that was not applied, or was
+ * undone, is left alone and answers OK. It may be applied again while its batch is open.
+ * Fails: EINVAL for a slot that is stale or foreign.
+ */
+KVLAZY_API int kvlazy_undo_ubatch(kvlazy_cache *cache, const kvlazy_slot *slot);
+
+/**
+ * Cells attention reads for this slot, the same for all its streams: from 0, padded to n_pad, the slot's own
+ * cells among them, whether or not it was applied. Bytes in there that no live cell owns are zero or what the
+ * engine once wrote. 0 for a slot that is stale or foreign.
+ */
+KVLAZY_API uint32_t kvlazy_n_kv(const kvlazy_cache *cache, const kvlazy_slot *slot);
+
+/**
+ * Compute is done: from here memory may go back. Stamps the idle clock of every sequence that an apply
+ * touched and gives back pages that held no token for slot_shrink_idle_ms, at most 64 MiB of cells a call.
+ * Without an open batch it is a no-op. Fails: EINVAL for a NULL handle only.
+ */
+KVLAZY_API int kvlazy_end_batch(kvlazy_cache *cache);
+
+/* ------------------------------------------------------------------------------------------------------
+ * 2. Sequences. Ranges are [p0, p1): p0 < 0 is 0, p1 < 0 is open. All allowed while a batch is open.
+ */
+
+/**
+ * Removes a sequence's tokens in [p0, p1); seq -1: every sequence's. A cell empties with its last owner. An
+ * empty range and an absent sequence are no-ops.
+ * Fails: EINVAL for an id out of range; ENOTSUP with KVLAZY_SHRINK_WHOLE when it would leave part of a
+ * sequence. Cost: O(cells removed), and a memmove when they are not its last.
+ */
+KVLAZY_API int kvlazy_seq_rm(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
+
+/** Smallest position of a sequence; -1: it is empty, or no such sequence. */
+KVLAZY_API kvlazy_pos kvlazy_seq_pos_min(const kvlazy_cache *cache, kvlazy_seq_id seq);
+/** Largest position of a sequence; -1: it is empty, or no such sequence. pos_max + 1 is where to go on. */
+KVLAZY_API kvlazy_pos kvlazy_seq_pos_max(const kvlazy_cache *cache, kvlazy_seq_id seq);
+
+/**
+ * Drops every token and ends an open batch. data: the pages go back now, all of them, and are faulted in
+ * again by the next batch, so not for between two requests; otherwise they decay like any free page.
+ */
+KVLAZY_API int kvlazy_clear(kvlazy_cache *cache, bool data);
+
+/** Whose token the last prepare refused; -1: nobody's, it succeeded or its arguments were bad. */
+KVLAZY_API kvlazy_seq_id kvlazy_refused(const kvlazy_cache *cache);
+
+/**
+ * Tokens this sequence can still take now: hard maximum and budget_bytes. 0 for an id out of range.
+ * Cost: O(1) without a budget; with one, a search over the touched pages.
+ */
+KVLAZY_API uint32_t kvlazy_room(const kvlazy_cache *cache, kvlazy_seq_id seq);
+
+/** The cells of a stream, read only; stale after the next call that changes cells. */
+typedef struct kvlazy_cells_view {
+    size_t struct_size;
+    uint32_t n_cell;         /* the arrays end here, often before n_kv; every cell past it is empty */
+    uint32_t owner_words;    /* 64-bit words of owners a cell */
+    const kvlazy_pos *pos;   /* [n_cell]; -1: empty */
+    const kvlazy_pos *shift; /* NULL: no K of this stream waits to be rotated */
+    const kvlazy_pos *ext_y, *ext_x; /* NULL with one position plane */
+    const uint64_t *owner;   /* [n_cell][owner_words], bit i = sequence i */
+} kvlazy_cells_view;
+
+/** Set view->struct_size first. Fails: EINVAL for a stream out of range. O(1). */
+KVLAZY_API int kvlazy_cells(const kvlazy_cache *cache, uint32_t stream, kvlazy_cells_view *view);
+
+/* ------------------------------------------------------------------------------------------------------
+ * 3. Idle and limits. These five may be called from any thread.
+ */
+
+/**
+ * Shrinks what idled: a stream with more live cells than kv_size_initial loses the tails of its idle
+ * sequences, longest idle first, until it fits or none is idle; its free pages go back. Free pages of every
+ * stream that held no token for slot_shrink_idle_ms go back too.
+ * next_ms (may be NULL) is always written: how long until a call can matter; UINT64_MAX: not before the next
+ * end_batch, seq_*, clear or set_limits; 0: a hook was waiting and there is more to do.
+ * Fails: EBUSY in an open batch (next_ms: slot_shrink_idle_ms, or UINT64_MAX when that is 0) or when another
+ * thread is inside (next_ms: 1); EINVAL.
+ */
+KVLAZY_API int kvlazy_poll(kvlazy_cache *cache, uint64_t *next_ms);
+
+/**
+ * Shrinks now, whatever the clock says, and gives back every free page. max_cells 0: no token is lost. n: the
+ * longest-idle sequences lose their tails until no stream holds more than n cells, but for what keep_tokens,
+ * KVLAZY_SHRINK_KEEP and on_evict hold. (To drop everything: kvlazy_clear.)
+ * Fails: EBUSY in an open batch; EINVAL. What the kernel refuses to take back is zeroed, counted and retried.
+ */
+KVLAZY_API int kvlazy_trim(kvlazy_cache *cache, uint32_t max_cells);
+
+/**
+ * Changes limits at run time; UINT32_MAX, UINT64_MAX (that is, -1) leave one as it is, 0 means what it means
+ * in the parameters. The first two act at the next idle. A lowered budget acts at once: free pages go back,
+ * then the longest-idle sequences lose their tails.
+ * Fails: EBUSY in an open batch; EBUDGET when the cells that may not go need more than budget_bytes.
+ */
+KVLAZY_API int kvlazy_set_limits(kvlazy_cache *cache, uint32_t kv_size_initial, uint32_t slot_shrink_idle_ms,
+                                 uint64_t budget_bytes);
+
+/** Figures of a cache. Bytes are whole pages. */
+typedef struct kvlazy_stats_info {
+    size_t struct_size;
+    uint64_t reserved_bytes;  /* address space of the tensors in whole pages, nothing else */
+    uint64_t touched_bytes;   /* pages committed or handed out for writing since they were last given back */
+    uint64_t released_bytes;  /* running total given back to the host; pages that were not touched count 0 */
+    uint64_t cap_cells;       /* soft caps, sum over streams */
+    uint64_t live_cells;      /* cells that hold a token, sum over streams */
+    uint64_t n_grow;          /* times a soft cap rose */
+    uint64_t n_shrink;        /* times a shrink gave back pages or tokens */
+    uint64_t n_evict;         /* sequences cut or dropped by eviction */
+    uint64_t evicted_cells;   /* cells those emptied */
+    uint64_t n_refusal;       /* batches refused: EPOS, ENOSLOT, EBUDGET, ENOMEM */
+    uint64_t n_os_refusal;    /* ranges the host would not take back */
+} kvlazy_stats_info;
+
+/** Set info->struct_size first. Cost: O(streams) plus the cells that emptied lately. */
+KVLAZY_API int kvlazy_stats(const kvlazy_cache *cache, kvlazy_stats_info *info);
+
+/** Bytes of the reservation in RAM, as the kernel says. Slow; for audits. */
+KVLAZY_API int kvlazy_resident(const kvlazy_cache *cache, uint64_t *bytes);
+
+/* ------------------------------------------------------------------------------------------------------
+ * 4. Parameters from text, sizes without allocating, self-check
+ */
+
+/**
+ * Sets one option from text. Names: kv-size; slot-initial-ctx (kv-size-initial); slot-shrink-idle-ms
+ * (shrink-idle-ms); budget-bytes. Sizes take k, m, g, t (powers of 1024: "4k" is 4096); times take ms, s,
+ * min, h and are milliseconds without ("30s" is 30000). 0 keeps its meaning.
+ * Fails: EINVAL for an unknown name and a negative, overflowing or malformed value, with a log line (if
+ * params->log is set) that names option and value.
+ */
+KVLAZY_API int kvlazy_params_set(kvlazy_params *params, const char *name, const char *value);
+
+/**
+ * Sets what the environment names: KVLAZY_<NAME>, else LLAMA_ARG_<NAME>, for instance
+ * KVLAZY_SLOT_INITIAL_CTX. The only call that reads the environment. Fails: as kvlazy_params_set, and then
+ * none of them is set.
+ */
+KVLAZY_API int kvlazy_params_from_env(kvlazy_params *params);
+
+/** What a cache would take, with the defaults resolved. */
+typedef struct kvlazy_plan_info {
+    size_t struct_size;
+    uint64_t reserved_bytes; /* address space of the tensors, whole pages */
+    uint64_t cell_bytes;     /* bytes of one cell's rows in all layers of one stream */
+    uint64_t initial_bytes;  /* pages of kv_size_initial cells in every stream: what an idle cache may keep */
+    uint64_t page_bytes;
+    uint32_t kv_size, kv_size_initial, n_stream, n_seq_max, n_pad;
+    uint32_t writable_cells; /* cells per stream writable from the start; less than kv_size only on a host
+                                that refuses the reservation, where the rest becomes writable as it is used */
+} kvlazy_plan_info;
+
+/** Sizes without allocating: the engine's dry pass. Set info->struct_size first. Fails: as kvlazy_create. */
+KVLAZY_API int kvlazy_plan(const kvlazy_params *params, kvlazy_plan_info *info);
+
+/**
+ * Recomputes every number the cache keeps and names the first that is wrong in *reason (may be NULL; valid
+ * until the next check of this cache; NULL when all is well). Fails: ESTATE when a promise is broken.
+ * Cost: O(cells + pages).
+ */
+KVLAZY_API int kvlazy_check(const kvlazy_cache *cache, const char **reason);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
