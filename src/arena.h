@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * arena: one reservation and what is touched in it. The only caller of the memory table. Knows bytes and
+ * pages, not cells: it is told what will be written and what nobody needs, and asks the host only for what is
+ * not so already. One bit a page is the truth; every figure follows from it.
+ *
+ * Both directions go in two steps, so that a batch of ranges is one call to the host:
+ *
+ *     want, want, …   then commit    outward: every page a byte lies on; all of it or nothing
+ *     offer, offer, … then give      inward: whole pages only; whatever the host takes
+ *
+ * Offering rounds inwards because madvise rounds lengths up: one byte too many would zero the live page
+ * behind. The bytes left at the edges, and whatever the host refused, are zeroed by hand (kvl_arena_zero).
+ */
+#ifndef KVL_ARENA_H
+#define KVL_ARENA_H
+
+#include "base.h"
+#include "bits.h"
+#include "geometry.h"
+
+struct kvlazy_arena {
+    kvlazy_mem mem;
+    char *base;
+    uint32_t page_shift;
+    uint64_t n_page;
+    uint64_t *touched;  /* bits, one a page */
+    uint64_t n_touched; /* pages */
+    uint64_t n_released;/* pages, running total */
+    uint64_t n_refused; /* ranges the host would not take back, running total */
+    bool gives_zeros;   /* a page given back reads zero: probed, some hosts' does not (qemu-user) */
+
+    kvlazy_range *range; /* gathered, ascending */
+    uint32_t n_range, cap_range;
+    uint64_t n_gathered; /* pages in them */
+    uint64_t gather_end; /* pages below were looked at: two rows of one page want it once */
+};
+
+/* The page size of a host; 0 if it is none. */
+uint64_t kvl_page_bytes(const kvlazy_mem *mem);
+
+/* Reserves; 0 bytes are legal and reserve nothing. KVLAZY_ENOMEM: nothing is held. */
+int kvl_arena_init(kvlazy_arena *arena, const kvlazy_mem *mem, uint64_t bytes, uint32_t reserve_flags);
+void kvl_arena_fini(kvlazy_arena *arena);
+
+/* Begins a new batch of ranges, in ascending order of bytes. */
+void kvl_arena_gather(kvlazy_arena *arena);
+
+/* Bytes that will be written: gathers their pages that are not touched. KVLAZY_ENOMEM: no room to note them. */
+int kvl_arena_want_slow(kvlazy_arena *arena, kvl_span bytes);
+
+/* Makes the gathered pages touched; `ahead`: physically present too. KVLAZY_ENOMEM: none of them is. */
+int kvl_arena_commit(kvlazy_arena *arena, bool ahead);
+
+/* Bytes nobody needs: gathers their whole pages that are touched, and those below `read_end` (a byte) that
+ * reading may have made resident. When there is no room to note more, what was gathered goes first. */
+void kvl_arena_offer(kvlazy_arena *arena, kvl_span bytes, uint64_t read_end);
+
+/* Gives the gathered pages back. What the host refuses stays touched and is counted. */
+void kvl_arena_give(kvlazy_arena *arena);
+
+/* Zeroes those of the bytes that lie on touched pages. */
+void kvl_arena_zero(kvlazy_arena *arena, kvl_span bytes);
+
+/* Bytes in RAM, as the host says. */
+uint64_t kvl_arena_resident(const kvlazy_arena *arena);
+
+static inline uint64_t kvl_page_floor(const kvlazy_arena *arena, uint64_t byte)
+{
+    return byte >> arena->page_shift;
+}
+
+static inline uint64_t kvl_page_ceil(const kvlazy_arena *arena, uint64_t byte)
+{
+    return (byte + (UINT64_C(1) << arena->page_shift) - 1) >> arena->page_shift;
+}
+
+static inline uint64_t kvl_pages_bytes(const kvlazy_arena *arena, uint64_t n_page)
+{
+    return n_page << arena->page_shift;
+}
+
+/* Every page these bytes lie on is touched. */
+static inline bool kvl_arena_has(const kvlazy_arena *arena, kvl_span bytes)
+{
+    uint64_t first = kvl_page_floor(arena, bytes.begin), end = kvl_page_ceil(arena, bytes.end);
+
+    return kvl_bits_next(arena->touched, first, end, false) >= end;
+}
+
+static inline int kvl_arena_want(kvlazy_arena *arena, kvl_span bytes)
+{
+    return KVL_LIKELY(kvl_arena_has(arena, bytes)) ? KVLAZY_OK : kvl_arena_want_slow(arena, bytes);
+}
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cache: the private header of floor 3. The whole of a cache in one struct, and what its four nouns offer one
+ * another: cache (create, look), hooks (the batch), seq (sequences), shrink (giving back). They decide the
+ * order in which things happen; where, who, how much and the host are the floors below.
+ */
+#ifndef KVL_CACHE_H
+#define KVL_CACHE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "arena.h"
+#include "base.h"
+#include "cells.h"
+#include "geometry.h"
+#include "log.h"
+#include "params.h"
+#include "policy.h"
+
+/* A release runs in pieces of this many bytes of cells, so that a hook never waits longer than for one. */
+#define KVL_PIECE_BYTES (UINT64_C(64) << 20)
+
+typedef struct kvl_stream {
+    kvl_cells cells;
+    uint64_t active_ms; /* the last end_batch that followed an apply here */
+    bool awake;         /* was active, and has not been looked at since it came to rest */
+    uint32_t read_end;  /* largest n_kv handed out: reading may have made those pages resident */
+    uint32_t cap_said;  /* the soft cap the log last spoke of; it steers nothing */
+
+    /* scratch of one call */
+    uint32_t next_free; /* prepare: where its search for free cells stands */
+    uint32_t last_run;  /* run gathering: index + 1 of this stream's newest run */
+    uint32_t keep_end;  /* cells [n_cell, keep_end) are kept too, past cells.keep */
+    uint32_t min_age;   /* release: fallow cells younger than this stay */
+    bool give_read;     /* release: pages that were only read go too */
+} kvl_stream;
+
+typedef struct kvl_seq {
+    uint64_t stamp_ms;   /* last activity; 0 with no tokens ever */
+    uint64_t veto_ms;    /* on_evict said keep: until then */
+    bool pending;        /* tokens applied that no end_batch has stamped yet */
+    bool evicted;        /* eviction took tokens, and the engine has not gone on or let go of the rest since */
+
+    /* scratch of one call */
+    uint64_t mark;       /* prepare: token last seen in, so that an owner named twice counts once */
+    uint32_t mark_ubatch;/* prepare: ubatch last seen in, + 1 */
+    uint32_t n_new;      /* prepare: tokens so far */
+    kvlazy_pos last, low, high; /* prepare: newest, smallest and largest position so far */
+    bool unordered;      /* prepare: positions so far did not rise by 0 or 1 */
+    kvlazy_pos cut;      /* eviction: positions from here on go; INT32_MAX: none */
+    kvlazy_pos agreed;   /* eviction: on_evict agreed to lose positions from here on */
+} kvl_seq;
+
+typedef struct kvl_rank {
+    uint64_t stamp_ms;
+    kvlazy_seq_id seq;
+} kvl_rank;
+
+/* What prepare found: for every token of the batch a cell, and what apply must find unchanged. */
+typedef struct kvl_plan_ubatch {
+    uint32_t token_begin, token_end;
+    bool applied;
+} kvl_plan_ubatch;
+
+typedef struct kvl_plan_owner {
+    kvlazy_seq_id seq;
+    kvlazy_pos expect; /* pos_max before this ubatch; ANY: not the sequence's first token of the ubatch */
+} kvl_plan_owner;
+
+#define KVL_EXPECT_ANY INT32_MIN
+
+typedef struct kvl_plan {
+    uint32_t n_ubatch, n_token, n_owner;
+    uint32_t cap_ubatch, cap_token, cap_owner;
+    kvl_plan_ubatch *ubatch;
+    uint32_t *stream, *cell, *owner_end; /* [n_token] */
+    kvlazy_pos *pos;                     /* [n_token] */
+    kvl_plan_owner *owner;               /* [n_owner]: those of token i end at owner_end[i] */
+    kvl_run *run;                        /* [cap_token], scratch */
+} kvl_plan;
+
+struct kvlazy_cache {
+    uint64_t magic; /* first, so that a foreign handle is told by a look */
+    pthread_mutex_t lock;
+    atomic_uint n_waiting; /* hooks that wait for the lock: a long release stops for them */
+
+    kvlazy_params params; /* resolved; layers, name and log members are not used from here */
+    kvl_log log;
+    kvl_geometry geometry;
+    kvlazy_arena arena;
+    kvl_stream *stream;     /* [n_stream] */
+    kvl_seq *seq;           /* [n_seq_max] */
+    kvlazy_seq_id *active;  /* [n_seq_max] the pending ones */
+    uint32_t n_active;
+    kvlazy_seq_id *order;   /* [n_seq_max] scratch: the sequences of a batch */
+    kvl_rank *rank;         /* [n_seq_max] scratch: the sequences that may lose tokens, longest idle first */
+    kvl_plan plan;
+
+    bool open;              /* a batch is open */
+    bool asking;            /* a shrink waits for an answer of on_evict, with the lock released */
+    uint64_t n_opened;      /* batches opened so far */
+    uint64_t epoch_ms;      /* stamps of cells count from here */
+    uint64_t now_ms;        /* newest time seen */
+    uint64_t fallow_due_ms; /* no fallow cell comes due before */
+    uint64_t retry_ms;      /* when to ask the host again for what it refused; KVL_NEVER: nothing */
+    kvlazy_seq_id refused;
+
+    uint64_t n_grow, n_shrink, n_evict, evicted_cells, n_refusal;
+    char reason[160]; /* of the last check */
+};
+
+/* ------------------------------------------------------------------------------------------- cache.c */
+
+/* Every public call begins and ends with these. enter: KVLAZY_EINVAL for what is no cache. leave tells the
+ * log lines noted meanwhile, after the lock is gone, and hands `status` through. */
+int kvl_enter(const kvlazy_cache *cache);
+bool kvl_is_cache(const kvlazy_cache *cache);
+int kvl_leave(const kvlazy_cache *cache, int status);
+
+/* The clock, read once a public call. Never steps back. */
+uint64_t kvl_now(kvlazy_cache *cache);
+
+/* A time as cells note it: 32 bits, never 0. */
+uint32_t kvl_stamp(const kvlazy_cache *cache, uint64_t now_ms);
+
+/* Some cell emptied at `now`: decay has something to look at once it has been idle. */
+void kvl_note_fallow(kvlazy_cache *cache, uint64_t now_ms);
+
+static inline kvl_stream *kvl_stream_of(kvlazy_cache *cache, kvlazy_seq_id seq)
+{
+    return &cache->stream[cache->params.n_stream == 1 ? 0 : seq];
+}
+
+static inline kvl_index *kvl_index_of(kvlazy_cache *cache, kvlazy_seq_id seq)
+{
+    return kvl_cells_index(&kvl_stream_of(cache, seq)->cells, seq);
+}
+
+static inline bool kvl_is_seq(const kvlazy_cache *cache, kvlazy_seq_id seq)
+{
+    return seq >= 0 && (uint32_t)seq < cache->params.n_seq_max;
+}
+
+uint32_t kvl_soft_cap(const kvlazy_cache *cache, const kvl_stream *stream, uint64_t now_ms);
+
+/* The cap of a stream as the log tells it: one line when it changed. */
+void kvl_say_cap(kvlazy_cache *cache, kvl_stream *stream, uint32_t cap);
+
+/* ------------------------------------------------------------------------------------------- place.c */
+
+/* The cells of some planned tokens as runs in plan.run, ascending. */
+uint32_t kvl_plan_runs(kvlazy_cache *cache, uint32_t token_begin, uint32_t token_end);
+
+/* Gathers the pages under plan.run that are not touched. KVLAZY_ENOMEM. */
+int kvl_want_runs(kvlazy_cache *cache, uint32_t n_run);
+
+/* ------------------------------------------------------------------------------------------- hooks.c */
+
+/* From here nothing is dropped or moved. */
+void kvl_open_batch(kvlazy_cache *cache);
+
+/* Stamps the sequences that applied since; batches are closed. */
+void kvl_settle_activity(kvlazy_cache *cache, uint64_t now_ms);
+
+/* Ends a batch without stamping; its slots are stale. */
+void kvl_close_batch(kvlazy_cache *cache);
+
+/* ------------------------------------------------------------------------------------------- release.c */
+
+/* keep := live cells, in every stream. */
+void kvl_keep_live(kvlazy_cache *cache);
+
+/* Pages under cells.keep and keep_end of every stream, each once. */
+uint64_t kvl_kept_pages(kvlazy_cache *cache);
+
+/* Gives back every touched page outside the cover of what is kept, and where give_read says so those that
+ * were only read. The bytes of fallow cells that are not kept read zero afterwards, and the cells are settled. */
+void kvl_release_outside_keep(kvlazy_cache *cache);
+
+/* Gives back what fallow cells of min_age leave free, at most one piece. Answers whether more is due. */
+bool kvl_release_piece(kvlazy_cache *cache, uint64_t now_ms);
+
+/* Every page without a live cell, whatever its age, and those that were only read. */
+void kvl_release_all_free(kvlazy_cache *cache, uint64_t now_ms);
+
+/* At the end of a batch: what decayed, at most one piece. */
+void kvl_decay(kvlazy_cache *cache, uint64_t now_ms);
+
+/* When the first fallow cell comes due; KVL_NEVER: there is none, or nothing decays. Cost: O(fallow). */
+uint64_t kvl_next_due_ms(kvlazy_cache *cache, uint64_t now_ms);
+
+/* Figures before a shrink, for the line that tells what it did. */
+typedef struct kvl_before {
+    uint64_t n_released, n_touched, evicted_cells;
+} kvl_before;
+kvl_before kvl_look_before(const kvlazy_cache *cache);
+void kvl_say_shrink(kvlazy_cache *cache, const kvl_before *before, uint64_t now_ms);
+
+/* ------------------------------------------------------------------------------------------- evict.c */
+
+/* How far to go: idle sequences of streams over kv_size_initial; any sequence, down to max_cells a stream;
+ * any sequence, until the pages of live cells fit max_bytes. */
+typedef struct kvl_goal {
+    enum { KVL_GOAL_IDLE, KVL_GOAL_CELLS, KVL_GOAL_BYTES } kind;
+    uint64_t now_ms;
+    uint32_t max_cells;
+    uint64_t max_bytes;
+} kvl_goal;
+
+/* Plans what goes and asks on_evict, with the lock released while it is asked. KVLAZY_OK: seq.cut says it.
+ * KVLAZY_EBUSY: a batch was opened meanwhile. KVLAZY_EBUDGET: max_bytes is out of reach. */
+int kvl_evict_agree(kvlazy_cache *cache, const kvl_goal *goal);
+
+/* Carries the plan out; the cells are stamped as emptied at `stamp`. give_read of a stream that lost cells
+ * is set and its min_age 0; nothing else of them is changed. */
+void kvl_evict_apply(kvlazy_cache *cache, uint32_t stamp);
+
+/* Until this sequence may lose tokens by idling, in ms; KVL_NEVER: it may not. */
+uint64_t kvl_evictable_in(kvlazy_cache *cache, kvlazy_seq_id seq, uint64_t now_ms);
+
+/* ------------------------------------------------------------------------------------------- shrink.c */
+
+/* What a poll does, and init_batch with SHRINK_AT_INIT; no batch is open. KVLAZY_EBUSY: a batch was opened
+ * while on_evict was asked. *more: it stopped for a hook and is not done. */
+int kvl_shrink_idle(kvlazy_cache *cache, uint64_t now_ms, bool *more);
+
+/* ------------------------------------------------------------------------------------------- check.c */
+
+/* With KVLAZY_CHECKS = 2 the whole of a cache is checked after each call that changed it. */
+#if KVLAZY_CHECKS >= 2
+void kvl_check_or_die(kvlazy_cache *cache);
+#else
+static inline void kvl_check_or_die(kvlazy_cache *cache)
+{
+    (void)cache;
+}
+#endif
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cells: who. The cells of one stream, which token each holds and which sequences own it. Pure bookkeeping in
+ * flat arrays; knows nothing of bytes, clocks or batches. Time comes in as a stamp and is only kept.
+ *
+ * A cell is in one of three states:
+ *
+ *     live      a token: used bit, pos ≥ 0, one owner or more, an index entry for each owner
+ *     fallow    emptied, and its row's bytes not settled yet: fallow bit, and `emptied` says when
+ *     settled   never used, or its bytes were given back or zeroed since
+ *
+ * Each sequence has an index: (position, cell) sorted by position, so that its end is where most work
+ * happens, a range is two searches, and removing a tail costs what it removes.
+ *
+ * The arrays grow by doubling with the highest cell in use; cells past n_cell are settled. Growth is the
+ * only thing here that can fail, and it is a call of its own: the rest is done after everything that can fail.
+ */
+#ifndef KVL_CELLS_H
+#define KVL_CELLS_H
+
+#include "base.h"
+#include "bits.h"
+
+typedef struct kvl_entry {
+    kvlazy_pos pos;
+    uint32_t cell;
+} kvl_entry;
+
+typedef struct kvl_index {
+    kvl_entry *entry; /* [head, head + n) in use, sorted by pos; equal positions in order of arrival */
+    uint32_t head, n, cap;
+} kvl_index;
+
+typedef struct kvl_cells {
+    uint32_t kv_size;          /* cells there may be */
+    uint32_t n_cell;           /* cells the arrays below have */
+    uint32_t owner_words;      /* words of owner a cell */
+    uint32_t seq_first, n_seq; /* the sequences that live in this stream */
+    uint32_t n_used, n_fallow;
+    uint32_t used_end;         /* one past the highest live cell */
+    uint32_t free_min;         /* every cell below is live */
+    uint64_t *owner;           /* [n_cell][owner_words]; all the arrays are parts of one block */
+    uint64_t *used, *fallow;   /* bits */
+    uint64_t *keep;            /* bits, scratch for whoever plans a release: cells whose pages stay */
+    kvlazy_pos *pos;           /* -1: empty */
+    uint32_t *emptied;         /* stamp; meaningful where fallow */
+    kvl_index *index;          /* [n_seq] */
+} kvl_cells;
+
+/* What a check found: "what", what was kept and what it should be. */
+typedef struct kvl_fault {
+    const char *what;
+    uint64_t kept, counted;
+} kvl_fault;
+
+int kvl_cells_init(kvl_cells *cells, uint32_t kv_size, uint32_t n_seq_max, uint32_t seq_first, uint32_t n_seq);
+void kvl_cells_fini(kvl_cells *cells);
+
+/* Room in the arrays for cells [0, n_cell), and for n_more tokens of a sequence. KVLAZY_ENOMEM: unchanged. */
+int kvl_cells_reserve(kvl_cells *cells, uint32_t n_cell);
+int kvl_cells_reserve_seq(kvl_cells *cells, kvlazy_seq_id seq, uint32_t n_more);
+
+/* The lowest cell ≥ from that holds no token; kv_size: none. */
+uint32_t kvl_cells_next_free(kvl_cells *cells, uint32_t from);
+
+/* An empty cell takes a token, then each of its owners. Room was made before. */
+void kvl_cells_put(kvl_cells *cells, uint32_t cell, kvlazy_pos pos);
+void kvl_cells_own(kvl_cells *cells, uint32_t cell, kvlazy_seq_id seq);
+
+/* Empties a cell, for every owner. */
+void kvl_cells_empty(kvl_cells *cells, uint32_t cell, uint32_t stamp);
+
+/* Takes a sequence's tokens with positions in [p0, p1) from it; cells empty with their last owner. Answers
+ * how many tokens the sequence lost. */
+uint32_t kvl_cells_rm(kvl_cells *cells, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, uint32_t stamp);
+
+/* Empties every cell. Cost: O(n_cell). */
+void kvl_cells_clear(kvl_cells *cells, uint32_t stamp);
+
+/* A fallow cell's bytes were given back or zeroed. */
+void kvl_cells_settle(kvl_cells *cells, uint32_t cell);
+
+/* Recomputes everything kept; `what` is NULL when all is well. Cost: O(n_cell + tokens). */
+kvl_fault kvl_cells_check(const kvl_cells *cells);
+
+/* One past the highest cell that is live, or fallow and emptied less than `age` before `stamp`. */
+uint32_t kvl_cells_recent_end(const kvl_cells *cells, uint32_t stamp, uint32_t age);
+
+static inline kvl_index *kvl_cells_index(const kvl_cells *cells, kvlazy_seq_id seq)
+{
+    return &cells->index[(uint32_t)seq - cells->seq_first];
+}
+
+static inline const kvl_entry *kvl_index_at(const kvl_index *index, uint32_t i)
+{
+    return &index->entry[index->head + i];
+}
+
+/* How many entries have a position below p. */
+uint32_t kvl_index_below(const kvl_index *index, kvlazy_pos p);
+
+static inline kvlazy_pos kvl_index_min(const kvl_index *index)
+{
+    return index->n ? kvl_index_at(index, 0)->pos : -1;
+}
+
+static inline kvlazy_pos kvl_index_max(const kvl_index *index)
+{
+    return index->n ? kvl_index_at(index, index->n - 1)->pos : -1;
+}
+
+static inline bool kvl_cells_is_used(const kvl_cells *cells, uint32_t cell)
+{
+    return cell < cells->n_cell && kvl_bit_get(cells->used, cell);
+}
+
+/* The owner of a cell with the lowest id ≥ from; -1: none. */
+static inline kvlazy_seq_id kvl_cells_next_owner(const kvl_cells *cells, uint32_t cell, kvlazy_seq_id from)
+{
+    uint64_t end = (uint64_t)cells->owner_words * KVL_WORD_BITS;
+    uint64_t seq = kvl_bits_next(cells->owner + (size_t)cell * cells->owner_words, (uint64_t)from, end, true);
+
+    return seq == end ? -1 : (kvlazy_seq_id)seq;
+}
+
+/* Time since a cell emptied. Stamps are 32 bits of milliseconds and wrap after 49 days; a cell that nothing
+ * settled for that long may look younger than it is and stays fallow for one idle time more. */
+static inline uint32_t kvl_cells_age(const kvl_cells *cells, uint32_t cell, uint32_t stamp)
+{
+    return stamp - cells->emptied[cell];
+}
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hooks: the life of a batch. init_batch opens it, apply follows the plan that prepare made, undo takes one
+ * ubatch back, end_batch stamps and lets memory go. On touched pages none of them asks the host for anything
+ * but the time.
+ */
+#include "cache.h"
+
+/* ------------------------------------------------------------------------------------------- open and close */
+
+void kvl_open_batch(kvlazy_cache *c)
+{
+    if (c->open)
+        return;
+    c->open = true;
+    c->n_opened++;
+}
+
+void kvl_close_batch(kvlazy_cache *c)
+{
+    c->open = false;
+    c->plan.n_ubatch = 0;
+}
+
+/* A sequence that went on where it ended has seen what eviction left of it. */
+void kvl_settle_activity(kvlazy_cache *c, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < c->n_active; i++) {
+        kvl_seq *s = &c->seq[c->active[i]];
+        kvl_stream *stream = kvl_stream_of(c, c->active[i]);
+
+        s->pending = false;
+        s->stamp_ms = now_ms;
+        if (kvl_index_of(c, c->active[i])->n)
+            s->evicted = false;
+        stream->active_ms = now_ms;
+        stream->awake = true;
+    }
+    c->n_active = 0;
+}
+
+int kvlazy_init_batch(kvlazy_cache *c)
+{
+    if (kvl_enter(c))
+        return KVLAZY_EINVAL;
+    bool shrinks = (c->params.flags & KVLAZY_SHRINK_AT_INIT) && !c->asking;
+
+    if (c->open || shrinks) {
+        uint64_t now_ms = kvl_now(c);
+
+        kvl_close_batch(c);
+        kvl_settle_activity(c, now_ms);
+        if (shrinks && c->params.slot_shrink_idle_ms)
+            kvl_shrink_idle(c, now_ms, &(bool){false}); /* what is left for later, later finds */
+    }
+    kvl_open_batch(c);
+    return kvl_leave(c, KVLAZY_OK);
+}
+
+int kvlazy_end_batch(kvlazy_cache *c)
+{
+    if (kvl_enter(c))
+        return KVLAZY_EINVAL;
+    if (c->open || c->n_active) {
+        uint64_t now_ms = kvl_now(c);
+
+        kvl_close_batch(c);
+        kvl_settle_activity(c, now_ms);
+        kvl_decay(c, now_ms);
+    }
+    return kvl_leave(c, KVLAZY_OK);
+}
+
+/* ------------------------------------------------------------------------------------------- slots */
+
+/* The ubatch of the plan that a slot stands for. Only the pointers are compared, since a stale slot's arrays
+ * may be gone. NULL: stale or foreign. */
+static kvl_plan_ubatch *find_slot(kvlazy_cache *c, const kvlazy_slot *slot)
+{
+    kvl_plan *p = &c->plan;
+    uint32_t low = 0, high = p->n_ubatch;
+
+    if (!slot || !high)
+        return NULL;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if ((uintptr_t)(p->cell + p->ubatch[middle].token_begin) <= (uintptr_t)slot->cell)
+            low = middle;
+        else
+            high = middle;
+    }
+    kvl_plan_ubatch *u = &p->ubatch[low];
+    bool same = slot->cell == p->cell + u->token_begin && slot->stream == p->stream + u->token_begin &&
+                slot->n_token == u->token_end - u->token_begin;
+    return same ? u : NULL;
+}
+
+static uint32_t owner_begin(const kvl_plan *p, uint32_t token)
+{
+    return token ? p->owner_end[token - 1] : 0;
+}
+
+/* ------------------------------------------------------------------------------------------- apply */
+
+/* The owners of a planned token, each once, are those of the ubatch, in its order. */
+static bool same_owners(const kvl_plan *p, uint32_t token, const kvlazy_ubatch *u, uint32_t i)
+{
+    uint32_t at = owner_begin(p, token), end = p->owner_end[token];
+
+    if (KVL_LIKELY(u->seq || !u->n_seq_id))
+        return at + 1 == end && p->owner[at].seq == (u->seq ? u->seq[i] : u->seq_id[i][0]);
+    for (int32_t k = 0; k < u->n_seq_id[i]; k++) {
+        if (at < end && p->owner[at].seq == u->seq_id[i][k]) {
+            at++;
+            continue;
+        }
+        bool again = false; /* named twice */
+        for (uint32_t j = owner_begin(p, token); j < at; j++)
+            again |= p->owner[j].seq == u->seq_id[i][k];
+        if (!again)
+            return false;
+    }
+    return at == end;
+}
+
+/* The ubatch is the planned one, its cells are free still, and its sequences end where the plan found them. */
+static int check_apply(kvlazy_cache *c, const kvl_plan_ubatch *b, const kvlazy_ubatch *u)
+{
+    const kvl_plan *p = &c->plan;
+
+    if (b->applied || u->n_token != b->token_end - b->token_begin || !u->pos || (!u->seq && !u->seq_id))
+        return KVLAZY_EINVAL;
+    for (uint32_t i = 0; i < u->n_token; i++) {
+        uint32_t token = b->token_begin + i;
+
+        if (u->pos[i] != p->pos[token] || !same_owners(p, token, u, i) ||
+            kvl_cells_is_used(&c->stream[p->stream[token]].cells, p->cell[token]))
+            return KVLAZY_EINVAL;
+    }
+    for (uint32_t k = owner_begin(p, b->token_begin); k < p->owner_end[b->token_end - 1]; k++)
+        if (p->owner[k].expect != KVL_EXPECT_ANY &&
+            p->owner[k].expect != kvl_index_max(kvl_index_of(c, p->owner[k].seq)))
+            return KVLAZY_EPOS;
+    return KVLAZY_OK;
+}
+
+/* Nothing here can fail: prepare made the room. */
+static void record(kvlazy_cache *c, kvl_plan_ubatch *b)
+{
+    const kvl_plan *p = &c->plan;
+
+    for (uint32_t i = b->token_begin; i < b->token_end; i++) {
+        kvl_cells *cells = &c->stream[p->stream[i]].cells;
+
+        kvl_cells_put(cells, p->cell[i], p->pos[i]);
+        for (uint32_t k = owner_begin(p, i); k < p->owner_end[i]; k++) {
+            kvlazy_seq_id seq = p->owner[k].seq;
+
+            kvl_cells_own(cells, p->cell[i], seq);
+            if (!c->seq[seq].pending) {
+                c->seq[seq].pending = true;
+                c->active[c->n_active++] = seq;
+            }
+        }
+    }
+    b->applied = true;
+}
+
+static void follow_cap(kvlazy_cache *c, const kvl_plan_ubatch *b)
+{
+    const kvlazy_params *params = &c->params;
+
+    for (uint32_t i = b->token_begin; i < b->token_end; i++) {
+        kvl_stream *stream = &c->stream[c->plan.stream[i]];
+
+        if (KVL_UNLIKELY(stream->cells.used_end > stream->cap_said))
+            kvl_say_cap(c, stream, kvl_policy_cap(params->kv_size, params->kv_size_initial, params->n_pad,
+                                                  stream->cells.used_end));
+    }
+}
+
+int kvlazy_apply_ubatch(kvlazy_cache *c, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch)
+{
+    if (kvl_enter(c))
+        return KVLAZY_EINVAL;
+    kvl_plan_ubatch *b = c->open && ubatch ? find_slot(c, slot) : NULL;
+    if (!b)
+        return kvl_leave(c, KVLAZY_EINVAL);
+
+    int status = check_apply(c, b, ubatch);
+    if (!status)
+        status = kvl_want_runs(c, kvl_plan_runs(c, b->token_begin, b->token_end));
+    if (!status)
+        status = kvl_arena_commit(&c->arena, !(c->params.flags & KVLAZY_NO_COMMIT_AHEAD));
+    if (status) {
+        c->n_refusal += status != KVLAZY_EINVAL;
+        return kvl_leave(c, status);
+    }
+    record(c, b);
+    follow_cap(c, b);
+    return kvl_leave(c, KVLAZY_OK);
+}
+
+int kvlazy_undo_ubatch(kvlazy_cache *c, const kvlazy_slot *slot)
+{
+    if (kvl_enter(c))
+        return KVLAZY_EINVAL;
+    kvl_plan_ubatch *b = find_slot(c, slot);
+    if (!b)
+        return kvl_leave(c, KVLAZY_EINVAL);
+    if (!b->applied)
+        return kvl_leave(c, KVLAZY_OK);
+
+    uint64_t now_ms = kvl_now(c);
+    for (uint32_t i = b->token_begin; i < b->token_end; i++) {
+        kvl_cells *cells = &c->stream[c->plan.stream[i]].cells;
+
+        if (kvl_cells_is_used(cells, c->plan.cell[i])) /* else the engine removed it since */
+            kvl_cells_empty(cells, c->plan.cell[i], kvl_stamp(c, now_ms));
+    }
+    b->applied = false;
+    kvl_note_fallow(c, now_ms);
+    return kvl_leave(c, KVLAZY_OK);
+}
+
+/* ------------------------------------------------------------------------------------------- n_kv */
+
+uint32_t kvlazy_n_kv(const kvlazy_cache *cache, const kvlazy_slot *slot)
+{
+    kvlazy_cache *c = (kvlazy_cache *)(uintptr_t)cache; /* it notes what will be read */
+
+    if (kvl_enter(c))
+        return 0;
+    const kvl_plan_ubatch *b = find_slot(c, slot);
+    uint32_t end = 0;
+
+    for (uint32_t i = b ? b->token_begin : 0; b && i < b->token_end; i++) {
+        uint32_t live_end = c->stream[c->plan.stream[i]].cells.used_end;
+
+        end = live_end > end ? live_end : end;
+        end = c->plan.cell[i] >= end ? c->plan.cell[i] + 1 : end;
+    }
+    uint32_t n_kv = b ? kvl_policy_n_kv(c->params.kv_size, c->params.n_pad, end) : 0;
+    for (uint32_t i = b ? b->token_begin : 0; b && i < b->token_end; i++) {
+        kvl_stream *stream = &c->stream[c->plan.stream[i]];
+
+        stream->read_end = n_kv > stream->read_end ? n_kv : stream->read_end;
+    }
+    kvl_leave(c, KVLAZY_OK);
+    return n_kv;
+}

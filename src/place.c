@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * place: prepare, and what is asked about it. Finds a cell for every token of a batch as if each ubatch were
+ * applied before the next, and writes it down as a plan that apply follows. Changes no cell, no stamp and no
+ * touched page; all it may do to make room under a byte limit is give back pages nobody needs.
+ */
+#include "cache.h"
+
+#include <inttypes.h>
+
+#include <bsd/stdlib.h>
+
+/* ------------------------------------------------------------------------------------------- the batch, read */
+
+static uint32_t n_owner_of(const kvlazy_ubatch *u, uint32_t i)
+{
+    return u->seq || !u->n_seq_id ? 1 : (uint32_t)u->n_seq_id[i];
+}
+
+static kvlazy_seq_id owner_of(const kvlazy_ubatch *u, uint32_t i, uint32_t k)
+{
+    return u->seq ? u->seq[i] : u->seq_id[i][k];
+}
+
+static int bad(kvlazy_cache *c, uint32_t ubatch, uint32_t token, const char *what, int64_t value)
+{
+    kvl_log_note(&c->log, KVLAZY_LOG_ERROR, "prepare: ubatch %u token %u: %s %" PRId64, ubatch, token, what, value);
+    return KVLAZY_EINVAL;
+}
+
+static int check_token(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t number, uint32_t i)
+{
+    if (u->pos[i] < 0 || u->pos[i] == INT32_MAX)
+        return bad(c, number, i, "position out of range:", u->pos[i]);
+    if (!u->seq && u->n_seq_id && (u->n_seq_id[i] < 1 || u->n_seq_id[i] > KVL_SEQ_MAX))
+        return bad(c, number, i, "number of sequences:", u->n_seq_id[i]);
+    if (!u->seq && !u->seq_id[i])
+        return bad(c, number, i, "seq_id is NULL, entry", i);
+    for (uint32_t k = 0; k < n_owner_of(u, i); k++) {
+        if (!kvl_is_seq(c, owner_of(u, i, k)))
+            return bad(c, number, i, "sequence out of range:", owner_of(u, i, k));
+        if (c->params.n_stream > 1 && owner_of(u, i, k) != owner_of(u, i, 0))
+            return bad(c, number, i, "a second stream's sequence:", owner_of(u, i, k));
+    }
+    return KVLAZY_OK;
+}
+
+/* Counts tokens and owners of the whole batch; every value in range. */
+static int measure(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch, uint64_t *n_token, uint64_t *n_owner)
+{
+    *n_token = *n_owner = 0;
+    for (uint32_t b = 0; b < n_ubatch; b++) {
+        if (!u[b].n_token || !u[b].pos || (!u[b].seq && !u[b].seq_id))
+            return bad(c, b, 0, "no tokens, pos or sequences; n_token:", u[b].n_token);
+        for (uint32_t i = 0; i < u[b].n_token; i++) {
+            int status = check_token(c, &u[b], b, i);
+
+            if (status)
+                return status;
+            *n_owner += n_owner_of(&u[b], i);
+        }
+        *n_token += u[b].n_token;
+    }
+    return *n_token > INT32_MAX || *n_owner > INT32_MAX ? bad(c, 0, 0, "tokens in one batch:", (int64_t)*n_token) : KVLAZY_OK;
+}
+
+/* ------------------------------------------------------------------------------------------- the plan, its room */
+
+static bool grow(void *array, size_t item_bytes, uint32_t n)
+{
+    void *grown = reallocarray(*(void **)array, n, item_bytes);
+
+    if (grown)
+        memcpy(array, &grown, sizeof grown);
+    return grown != NULL;
+}
+
+/* An array that grew while another could not is harmless: `cap` speaks for all. */
+static int reserve_plan(kvl_plan *p, uint32_t n_ubatch, uint32_t n_token, uint32_t n_owner)
+{
+    if (n_ubatch > p->cap_ubatch) {
+        if (!grow(&p->ubatch, sizeof *p->ubatch, n_ubatch))
+            return KVLAZY_ENOMEM;
+        p->cap_ubatch = n_ubatch;
+    }
+    if (n_token > p->cap_token) {
+        if (!grow(&p->stream, sizeof *p->stream, n_token) || !grow(&p->cell, sizeof *p->cell, n_token) ||
+            !grow(&p->owner_end, sizeof *p->owner_end, n_token) || !grow(&p->pos, sizeof *p->pos, n_token) ||
+            !grow(&p->run, sizeof *p->run, n_token))
+            return KVLAZY_ENOMEM;
+        p->cap_token = n_token;
+    }
+    if (n_owner > p->cap_owner) {
+        if (!grow(&p->owner, sizeof *p->owner, n_owner))
+            return KVLAZY_ENOMEM;
+        p->cap_owner = n_owner;
+    }
+    return KVLAZY_OK;
+}
+
+/* ------------------------------------------------------------------------------------------- positions */
+
+/* One more token of a sequence. Answers false when it breaks a sequence that has tokens; what a sequence
+ * without tokens may do is known only when the whole batch was seen. */
+static bool follow(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, uint32_t *n_seq)
+{
+    const kvl_index *index = kvl_index_of(c, id);
+    kvl_seq *s = &c->seq[id];
+    bool follows;
+
+    if (!s->n_new) {
+        c->order[(*n_seq)++] = id;
+        s->low = INT32_MAX;
+        s->high = kvl_index_max(index);
+        s->unordered = false;
+        s->mark_ubatch = 0;
+        follows = !index->n || pos == s->high + 1;
+    } else {
+        follows = pos == s->last || pos == s->last + 1;
+    }
+    if (!follows && index->n)
+        return false;
+    s->unordered |= !follows;
+    s->n_new++;
+    s->last = pos;
+    s->low = pos < s->low ? pos : s->low;
+    return true;
+}
+
+/* Writes the owners of a token down, each once, with what apply must find of them. */
+static bool follow_owners(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t number, uint32_t i, uint32_t *n_seq)
+{
+    kvl_plan *p = &c->plan;
+
+    for (uint32_t k = 0; k < n_owner_of(u, i); k++) {
+        kvlazy_seq_id id = owner_of(u, i, k);
+        kvl_seq *s = &c->seq[id];
+
+        if (s->n_new && s->mark == p->n_token)
+            continue;
+        if (!follow(c, id, u->pos[i], n_seq)) {
+            c->refused = id;
+            return false;
+        }
+        s->mark = p->n_token;
+        p->owner[p->n_owner++] = (kvl_plan_owner){id, s->mark_ubatch == number + 1 ? KVL_EXPECT_ANY : s->high};
+        s->mark_ubatch = number + 1;
+        s->high = u->pos[i] > s->high ? u->pos[i] : s->high;
+    }
+    p->owner_end[p->n_token] = p->n_owner;
+    p->pos[p->n_token++] = u->pos[i];
+    return true;
+}
+
+static int by_pos(const void *a, const void *b)
+{
+    kvlazy_pos p = *(const kvlazy_pos *)a, q = *(const kvlazy_pos *)b;
+
+    return (p > q) - (p < q);
+}
+
+/* Positions in any order must still be all of [low, high]. Restores only, so sorting is fine. */
+static bool has_gap(kvlazy_cache *c, kvlazy_seq_id id)
+{
+    const kvl_plan *p = &c->plan;
+    kvlazy_pos *pos = (kvlazy_pos *)p->run; /* scratch, wide enough: a run is three of these */
+    uint32_t n = 0, begin = 0;
+
+    for (uint32_t i = 0; i < p->n_token; begin = p->owner_end[i++])
+        for (uint32_t k = begin; k < p->owner_end[i]; k++)
+            if (p->owner[k].seq == id)
+                pos[n++] = p->pos[i];
+    qsort(pos, n, sizeof *pos, by_pos);
+    for (uint32_t i = 1; i < n; i++)
+        if (pos[i] > pos[i - 1] + 1)
+            return true;
+    return false;
+}
+
+/* A sequence without tokens starts anywhere, but where eviction emptied it, it starts anew. */
+static bool starts_badly(kvlazy_cache *c, kvlazy_seq_id id)
+{
+    const kvl_seq *s = &c->seq[id];
+
+    if (kvl_index_of(c, id)->n)
+        return false;
+    return (s->evicted && s->low != 0) || (s->unordered && has_gap(c, id));
+}
+
+static int check_positions(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch, uint32_t *n_seq)
+{
+    kvl_plan *p = &c->plan;
+
+    p->n_token = p->n_owner = 0;
+    for (uint32_t b = 0; b < n_ubatch; b++) {
+        p->ubatch[b] = (kvl_plan_ubatch){.token_begin = p->n_token, .token_end = p->n_token + u[b].n_token};
+        for (uint32_t i = 0; i < u[b].n_token; i++)
+            if (!follow_owners(c, &u[b], b, i, n_seq))
+                return KVLAZY_EPOS;
+    }
+    for (uint32_t i = 0; i < *n_seq; i++)
+        if (starts_badly(c, c->order[i])) {
+            c->refused = c->order[i];
+            return KVLAZY_EPOS;
+        }
+    return KVLAZY_OK;
+}
+
+/* ------------------------------------------------------------------------------------------- cells */
+
+static kvlazy_seq_id first_owner(const kvl_plan *p, uint32_t token)
+{
+    return p->owner[token ? p->owner_end[token - 1] : 0].seq;
+}
+
+/* Lowest free cell first. Within a batch the search only goes up, so each stream remembers where it stands. */
+static int find_cells(kvlazy_cache *c, uint32_t n_seq)
+{
+    kvl_plan *p = &c->plan;
+
+    for (uint32_t i = 0; i < n_seq; i++)
+        kvl_stream_of(c, c->order[i])->next_free = 0;
+    for (uint32_t i = 0; i < p->n_token; i++) {
+        kvl_stream *stream = kvl_stream_of(c, first_owner(p, i));
+        uint32_t cell = kvl_cells_next_free(&stream->cells, stream->next_free);
+
+        if (cell >= c->params.kv_size) {
+            c->refused = first_owner(p, i);
+            return KVLAZY_ENOSLOT;
+        }
+        p->stream[i] = (uint32_t)(stream - c->stream);
+        p->cell[i] = cell;
+        stream->next_free = cell + 1;
+    }
+    return KVLAZY_OK;
+}
+
+/* What apply will need of our own memory, so that it cannot fail for want of it. */
+static int reserve_cells(kvlazy_cache *c, uint32_t n_seq)
+{
+    for (uint32_t i = 0; i < n_seq; i++) {
+        kvl_stream *stream = kvl_stream_of(c, c->order[i]);
+
+        if (kvl_cells_reserve(&stream->cells, stream->next_free) ||
+            kvl_cells_reserve_seq(&stream->cells, c->order[i], c->seq[c->order[i]].n_new))
+            return KVLAZY_ENOMEM;
+    }
+    return KVLAZY_OK;
+}
+
+/* ------------------------------------------------------------------------------------------- runs and pages */
+
+static int by_place(const void *a, const void *b)
+{
+    const kvl_run *r = a, *s = b;
+
+    return r->stream != s->stream ? (r->stream > s->stream) - (r->stream < s->stream) : (r->begin > s->begin) - (r->begin < s->begin);
+}
+
+uint32_t kvl_plan_runs(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end)
+{
+    kvl_plan *p = &c->plan;
+    uint32_t n = 0;
+    bool ascending = true;
+
+    for (uint32_t i = token_begin; i < token_end; i++) {
+        uint32_t *last = &c->stream[p->stream[i]].last_run;
+
+        if (*last && p->run[*last - 1].end == p->cell[i]) {
+            p->run[*last - 1].end++;
+            continue;
+        }
+        ascending &= !n || p->run[n - 1].stream <= p->stream[i];
+        p->run[n++] = (kvl_run){p->stream[i], p->cell[i], p->cell[i] + 1};
+        *last = n;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        c->stream[p->run[i].stream].last_run = 0;
+    if (!ascending)
+        qsort(p->run, n, sizeof *p->run, by_place);
+    return n;
+}
+
+int kvl_want_runs(kvlazy_cache *c, uint32_t n_run)
+{
+    kvl_arena_gather(&c->arena);
+    for (uint32_t t = 0; t < c->geometry.n_tensor; t++)
+        for (uint32_t i = 0; i < n_run; i++) {
+            const kvl_run *r = &c->plan.run[i];
+
+            if (kvl_arena_want(&c->arena, kvl_tensor_span(&c->geometry.tensor[t], r->stream, r->begin, r->end)))
+                return KVLAZY_ENOMEM;
+        }
+    return KVLAZY_OK;
+}
+
+/* ------------------------------------------------------------------------------------------- budget */
+
+static bool within_budget(const kvlazy_cache *c, uint64_t n_page)
+{
+    return kvl_pages_bytes(&c->arena, n_page) <= c->params.budget_bytes;
+}
+
+static void keep_planned(kvlazy_cache *c, uint32_t n_token)
+{
+    kvl_keep_live(c);
+    for (uint32_t i = 0; i < n_token; i++)
+        kvl_bit_set(c->stream[c->plan.stream[i]].cells.keep, c->plan.cell[i]);
+}
+
+/* With every free page gone, would live cells and the first n tokens fit? */
+static bool tokens_fit(kvlazy_cache *c, uint32_t n_token)
+{
+    keep_planned(c, n_token);
+    return within_budget(c, kvl_kept_pages(c));
+}
+
+/* The first token that does not fit any more; the whole batch does not. */
+static uint32_t first_unfit(kvlazy_cache *c)
+{
+    uint32_t fit = 0, unfit = c->plan.n_token;
+
+    while (fit + 1 < unfit) {
+        uint32_t middle = fit + (unfit - fit) / 2;
+
+        if (tokens_fit(c, middle))
+            fit = middle;
+        else
+            unfit = middle;
+    }
+    return unfit - 1;
+}
+
+/* Under a byte limit free pages go back, but only when the whole batch then fits. */
+static int fit_budget(kvlazy_cache *c)
+{
+    if (KVL_LIKELY(!c->params.budget_bytes))
+        return KVLAZY_OK;
+    if (kvl_want_runs(c, kvl_plan_runs(c, 0, c->plan.n_token)))
+        return KVLAZY_ENOMEM;
+    uint64_t n_more = c->arena.n_gathered;
+    if (within_budget(c, c->arena.n_touched + n_more))
+        return KVLAZY_OK;
+    if (!tokens_fit(c, c->plan.n_token)) {
+        c->refused = first_owner(&c->plan, first_unfit(c));
+        return KVLAZY_EBUDGET;
+    }
+    kvl_release_outside_keep(c);
+    if (within_budget(c, c->arena.n_touched + n_more))
+        return KVLAZY_OK;
+    c->refused = first_owner(&c->plan, c->plan.n_token - 1); /* the host would not take the free pages */
+    return KVLAZY_EBUDGET;
+}
+
+/* ------------------------------------------------------------------------------------------- prepare */
+
+static int make_plan(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch)
+{
+    uint64_t n_token, n_owner;
+    uint32_t n_seq = 0;
+
+    int status = measure(c, ubatch, n_ubatch, &n_token, &n_owner);
+    if (!status)
+        status = reserve_plan(&c->plan, n_ubatch, (uint32_t)n_token, (uint32_t)n_owner);
+    if (!status)
+        status = check_positions(c, ubatch, n_ubatch, &n_seq);
+    if (!status)
+        status = find_cells(c, n_seq);
+    if (!status)
+        status = reserve_cells(c, n_seq);
+    if (!status)
+        status = fit_budget(c);
+    for (uint32_t i = 0; i < n_seq; i++)
+        c->seq[c->order[i]].n_new = 0;
+    return status;
+}
+
+static int refuse(kvlazy_cache *c, int status, uint32_t n_ubatch)
+{
+    if (status != KVLAZY_EINVAL)
+        c->n_refusal++;
+    kvl_log_note(&c->log, status == KVLAZY_EINVAL ? KVLAZY_LOG_ERROR : KVLAZY_LOG_DEBUG,
+                 "prepare: %u ubatches refused, sequence %" PRId32 ": %s", n_ubatch, c->refused,
+                 kvlazy_status_message(status));
+    kvl_close_batch(c);
+    return status;
+}
+
+int kvlazy_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
+{
+    if (kvl_enter(c))
+        return KVLAZY_EINVAL;
+    c->refused = -1;
+    c->plan.n_ubatch = 0;
+    int status = ubatch && n_ubatch && slots ? make_plan(c, ubatch, n_ubatch) : KVLAZY_EINVAL;
+    if (status)
+        return kvl_leave(c, refuse(c, status, n_ubatch));
+
+    const kvl_plan *p = &c->plan;
+    for (uint32_t b = 0; b < n_ubatch; b++)
+        slots[b] = (kvlazy_slot){
+            .n_token = p->ubatch[b].token_end - p->ubatch[b].token_begin,
+            .stream = p->stream + p->ubatch[b].token_begin,
+            .cell = p->cell + p->ubatch[b].token_begin,
+        };
+    c->plan.n_ubatch = n_ubatch;
+    kvl_open_batch(c);
+    return kvl_leave(c, KVLAZY_OK);
+}
+
+/* ------------------------------------------------------------------------------------------- asked about it */
+
+kvlazy_seq_id kvlazy_refused(const kvlazy_cache *c)
+{
+    if (kvl_enter(c))
+        return -1;
+    kvlazy_seq_id seq = c->refused;
+
+    kvl_leave(c, KVLAZY_OK);
+    return seq;
+}
+
+/* keep := live cells and the n lowest free cells of one stream. */
+static void keep_lowest(kvlazy_cache *c, kvl_stream *stream, uint32_t n)
+{
+    kvl_cells *cells = &stream->cells;
+    uint32_t cell = 0;
+
+    kvl_keep_live(c);
+    while (n && (cell = kvl_cells_next_free(cells, cell)) < cells->n_cell) {
+        uint32_t end = (uint32_t)kvl_bits_next(cells->used, cell, cells->n_cell, true);
+
+        end = (uint32_t)kvl_min(end, (uint64_t)cell + n);
+        kvl_bits_fill(cells->keep, cell, end, true);
+        n -= end - cell;
+        cell = end;
+    }
+    stream->keep_end = cells->n_cell + n;
+}
+
+uint32_t kvlazy_room(const kvlazy_cache *cache, kvlazy_seq_id seq)
+{
+    kvlazy_cache *c = (kvlazy_cache *)(uintptr_t)cache; /* its scratch is used */
+
+    if (kvl_enter(c))
+        return 0;
+    uint32_t fit = 0;
+    if (kvl_is_seq(c, seq)) {
+        kvl_stream *stream = kvl_stream_of(c, seq);
+        uint32_t n_free = c->params.kv_size - stream->cells.n_used;
+        uint64_t unfit = (uint64_t)n_free + 1;
+
+        while (c->params.budget_bytes && fit + 1 < unfit) {
+            uint32_t middle = (uint32_t)(fit + (unfit - fit) / 2);
+
+            keep_lowest(c, stream, middle);
+            if (within_budget(c, kvl_kept_pages(c)))
+                fit = middle;
+            else
+                unfit = middle;
+        }
+        fit = c->params.budget_bytes ? fit : n_free;
+    }
+    kvl_leave(c, KVLAZY_OK);
+    return fit;
+}

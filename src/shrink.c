@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * shrink: the idle side. Decides when: asks evict which tokens go, then release for the pages, and says when to
+ * come again. May run on any thread; while a batch is open it does nothing.
+ */
+#include "cache.h"
+
+/* A batch is open, or another thread's shrink waits for an answer of on_evict. */
+static bool is_busy(const kvlazy_cache *c)
+{
+    return c->open || c->asking;
+}
+
+/* Every sequence of the stream has been idle, for the first time since it was active. */
+static bool came_to_rest(const kvlazy_cache *c, const kvl_stream *stream, uint64_t now_ms)
+{
+    return stream->awake &&
+           kvl_policy_until_idle(now_ms, stream->active_ms, c->params.slot_shrink_idle_ms) == 0;
+}
+
+int kvl_shrink_idle(kvlazy_cache *c, uint64_t now_ms, bool *more)
+{
+    uint32_t idle_ms = c->params.slot_shrink_idle_ms;
+    kvl_goal goal = {.kind = KVL_GOAL_IDLE, .now_ms = now_ms};
+
+    *more = false;
+    if (kvl_evict_agree(c, &goal))
+        return KVLAZY_EBUSY;
+    kvl_before before = kvl_look_before(c);
+    for (uint32_t s = 0; s < c->params.n_stream; s++) {
+        kvl_stream *stream = &c->stream[s];
+
+        stream->min_age = idle_ms;
+        stream->give_read = came_to_rest(c, stream, now_ms);
+        stream->awake &= !stream->give_read;
+    }
+    /* Evicted cells count as emptied long ago, so that a release that stops for a hook goes on with them. */
+    kvl_evict_apply(c, kvl_stamp(c, now_ms) - idle_ms);
+    do
+        *more = kvl_release_piece(c, now_ms);
+    while (*more && atomic_load(&c->n_waiting) == 0);
+    c->fallow_due_ms = *more ? now_ms : kvl_next_due_ms(c, now_ms);
+    kvl_say_shrink(c, &before, now_ms);
+    return KVLAZY_OK;
+}
+
+/* ------------------------------------------------------------------------------------------- poll */
+
+static uint64_t next_eviction_in(kvlazy_cache *c, uint64_t now_ms)
+{
+    uint64_t next = KVL_NEVER;
+
+    for (kvlazy_seq_id id = 0; id < (kvlazy_seq_id)c->params.n_seq_max; id++) {
+        if (!kvl_policy_excess(kvl_stream_of(c, id)->cells.n_used, c->params.kv_size_initial))
+            continue;
+        uint64_t in_ms = kvl_evictable_in(c, id, now_ms);
+        if (in_ms) /* 0: it may go already, and did not: what it shares is held by others */
+            next = kvl_min(next, in_ms);
+    }
+    return next;
+}
+
+/* How long until a poll can matter, right after one. */
+static uint64_t next_poll_in(kvlazy_cache *c, uint64_t now_ms)
+{
+    uint64_t at_ms = kvl_min(c->fallow_due_ms, c->retry_ms);
+    uint64_t next = at_ms == KVL_NEVER ? KVL_NEVER : at_ms - kvl_min(at_ms, now_ms);
+
+    for (uint32_t s = 0; s < c->params.n_stream; s++)
+        if (c->stream[s].awake)
+            next = kvl_min(next, kvl_policy_until_idle(now_ms, c->stream[s].active_ms, c->params.slot_shrink_idle_ms));
+    return kvl_min(next, next_eviction_in(c, now_ms));
+}
+
+/* The lock is ours, no batch is open. */
+static int poll_locked(kvlazy_cache *c, uint64_t *next_ms)
+{
+    uint32_t idle_ms = c->params.slot_shrink_idle_ms;
+    uint64_t now_ms = kvl_now(c);
+    bool more;
+
+    if (!idle_ms)
+        return KVLAZY_OK;
+    kvl_settle_activity(c, now_ms); /* of a batch that a failed prepare closed, and no end_batch followed */
+    int status = kvl_shrink_idle(c, now_ms, &more);
+    *next_ms = status ? idle_ms : more ? 0 : next_poll_in(c, now_ms);
+    return status;
+}
+
+int kvlazy_poll(kvlazy_cache *c, uint64_t *next_ms)
+{
+    uint64_t next = KVL_NEVER;
+    int status = KVLAZY_EBUSY;
+
+    if (!kvl_is_cache(c)) {
+        status = KVLAZY_EINVAL;
+    } else if (pthread_mutex_trylock(&c->lock) != 0) {
+        next = 1; /* another thread is inside, for a moment */
+    } else {
+        if (c->open)
+            next = c->params.slot_shrink_idle_ms ? c->params.slot_shrink_idle_ms : KVL_NEVER;
+        else if (c->asking)
+            next = 1;
+        else
+            status = poll_locked(c, &next);
+        kvl_leave(c, status);
+    }
+    if (next_ms)
+        *next_ms = next;
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------- trim */
+
+int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
+{
+    if (kvl_enter(c))
+        return KVLAZY_EINVAL;
+    if (is_busy(c))
+        return kvl_leave(c, KVLAZY_EBUSY);
+    kvl_goal goal = {.kind = KVL_GOAL_CELLS, .now_ms = kvl_now(c), .max_cells = max_cells};
+
+    kvl_settle_activity(c, goal.now_ms);
+    if (max_cells) {
+        int status = kvl_evict_agree(c, &goal);
+
+        if (status)
+            return kvl_leave(c, status);
+        kvl_evict_apply(c, kvl_stamp(c, goal.now_ms));
+    }
+    kvl_release_all_free(c, goal.now_ms);
+    return kvl_leave(c, KVLAZY_OK);
+}
+
+/* ------------------------------------------------------------------------------------------- limits */
+
+/* Makes what is touched fit a budget: free pages first, then the longest-idle sequences. */
+static int fit_bytes(kvlazy_cache *c, uint64_t budget_bytes, uint64_t now_ms)
+{
+    kvl_goal goal = {.kind = KVL_GOAL_BYTES, .now_ms = now_ms, .max_bytes = budget_bytes};
+
+    if (!budget_bytes || kvl_pages_bytes(&c->arena, c->arena.n_touched) <= budget_bytes)
+        return KVLAZY_OK;
+    int status = kvl_evict_agree(c, &goal);
+    if (status)
+        return status;
+    kvl_evict_apply(c, kvl_stamp(c, now_ms));
+    kvl_release_all_free(c, now_ms);
+    return KVLAZY_OK;
+}
+
+int kvlazy_set_limits(kvlazy_cache *c, uint32_t kv_size_initial, uint32_t slot_shrink_idle_ms, uint64_t budget_bytes)
+{
+    if (kvl_enter(c))
+        return KVLAZY_EINVAL;
+    if (is_busy(c))
+        return kvl_leave(c, KVLAZY_EBUSY);
+    kvlazy_params *p = &c->params;
+    uint64_t now_ms = kvl_now(c);
+
+    kvl_settle_activity(c, now_ms);
+    if (budget_bytes != UINT64_MAX) {
+        int status = fit_bytes(c, budget_bytes, now_ms);
+
+        if (status)
+            return kvl_leave(c, status);
+        p->budget_bytes = budget_bytes;
+    }
+    if (kv_size_initial != UINT32_MAX)
+        p->kv_size_initial = kvl_initial_cells(kv_size_initial, p->kv_size);
+    if (slot_shrink_idle_ms != UINT32_MAX) {
+        p->slot_shrink_idle_ms = slot_shrink_idle_ms;
+        c->fallow_due_ms = 0; /* what is fallow comes due at another time now: the next look finds when */
+    }
+    return kvl_leave(c, KVLAZY_OK);
+}
