@@ -212,9 +212,9 @@ typedef struct kvl_goal {
  * KVLAZY_EBUSY: a batch was opened meanwhile. KVLAZY_EBUDGET: max_bytes is out of reach. */
 int kvl_evict_agree(kvlazy_cache *cache, const kvl_goal *goal);
 
-/* Carries the plan out; the cells are stamped as emptied at `stamp`. give_read of a stream that lost cells
- * is set and its min_age 0; nothing else of them is changed. */
-void kvl_evict_apply(kvlazy_cache *cache, uint32_t stamp);
+/* Carries the plan out; the cells are stamped as emptied at `stamp`. A stream that lost some will release all
+ * its free pages: its give_read is set, its min_age is 0. Answers whether any did. */
+bool kvl_evict_apply(kvlazy_cache *cache, uint32_t stamp);
 
 /* Until this sequence may lose tokens by idling, in ms; KVL_NEVER: it may not. */
 uint64_t kvl_evictable_in(kvlazy_cache *cache, kvlazy_seq_id seq, uint64_t now_ms);

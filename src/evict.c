@@ -273,8 +273,10 @@ int kvl_evict_agree(kvlazy_cache *c, const kvl_goal *goal)
 
 /* ------------------------------------------------------------------------------------------- doing */
 
-void kvl_evict_apply(kvlazy_cache *c, uint32_t stamp)
+bool kvl_evict_apply(kvlazy_cache *c, uint32_t stamp)
 {
+    bool any = false;
+
     for (kvlazy_seq_id id = 0; id < (kvlazy_seq_id)c->params.n_seq_max; id++) {
         kvl_stream *stream = kvl_stream_of(c, id);
         uint32_t n_used = stream->cells.n_used;
@@ -284,7 +286,8 @@ void kvl_evict_apply(kvlazy_cache *c, uint32_t stamp)
         c->seq[id].evicted = true;
         c->n_evict++;
         c->evicted_cells += n_used - stream->cells.n_used;
-        stream->give_read = true;
+        stream->give_read = any = true;
         stream->min_age = 0;
     }
+    return any;
 }

@@ -86,11 +86,11 @@ static int check_values(const kvlazy_params *p, kvl_log *log)
     return KVLAZY_OK;
 }
 
-/* A table of a later version has its new members at the end, and ours come first. */
+/* Every function of ours is needed, and none may be there that we would not call. */
 static int check_mem(const kvlazy_mem *mem, kvl_log *log)
 {
-    if (mem->struct_size < sizeof *mem)
-        return refuse(log, KVLAZY_EINVAL, "mem struct_size", mem->struct_size, "too small");
+    if (mem->struct_size < sizeof *mem || !kvl_struct_fits(mem, sizeof *mem))
+        return refuse(log, KVLAZY_EINVAL, "mem struct_size", mem->struct_size, "not a table of this version");
     if (!mem->page_bytes || !mem->reserve || !mem->unreserve || !mem->commit || !mem->decommit || !mem->resident ||
         !mem->now_ms)
         return refuse(log, KVLAZY_EINVAL, "mem", 0, "a function of the table is NULL");

@@ -18,29 +18,41 @@ static bool came_to_rest(const kvlazy_cache *c, const kvl_stream *stream, uint64
            kvl_policy_until_idle(now_ms, stream->active_ms, c->params.slot_shrink_idle_ms) == 0;
 }
 
+/* Streams that came to rest give back what was only read too. Answers whether there is any. */
+static bool look_at_rest(kvlazy_cache *c, uint64_t now_ms)
+{
+    bool any = false;
+
+    for (uint32_t s = 0; s < c->params.n_stream; s++) {
+        kvl_stream *stream = &c->stream[s];
+
+        stream->min_age = c->params.slot_shrink_idle_ms;
+        stream->give_read = came_to_rest(c, stream, now_ms);
+        stream->awake &= !stream->give_read;
+        any |= stream->give_read;
+    }
+    return any;
+}
+
 int kvl_shrink_idle(kvlazy_cache *c, uint64_t now_ms, bool *more)
 {
-    uint32_t idle_ms = c->params.slot_shrink_idle_ms;
     kvl_goal goal = {.kind = KVL_GOAL_IDLE, .now_ms = now_ms};
 
     *more = false;
     if (kvl_evict_agree(c, &goal))
         return KVLAZY_EBUSY;
     kvl_before before = kvl_look_before(c);
-    for (uint32_t s = 0; s < c->params.n_stream; s++) {
-        kvl_stream *stream = &c->stream[s];
-
-        stream->min_age = idle_ms;
-        stream->give_read = came_to_rest(c, stream, now_ms);
-        stream->awake &= !stream->give_read;
-    }
+    bool due = look_at_rest(c, now_ms);
     /* Evicted cells count as emptied long ago, so that a release that stops for a hook goes on with them. */
-    kvl_evict_apply(c, kvl_stamp(c, now_ms) - idle_ms);
-    do
-        *more = kvl_release_piece(c, now_ms);
-    while (*more && atomic_load(&c->n_waiting) == 0);
+    due |= kvl_evict_apply(c, kvl_stamp(c, now_ms) - c->params.slot_shrink_idle_ms);
+    due |= kvl_min(kvl_next_due_ms(c, now_ms), c->retry_ms) <= now_ms;
+    if (due) {
+        do
+            *more = kvl_release_piece(c, now_ms);
+        while (*more && atomic_load(&c->n_waiting) == 0);
+        kvl_say_shrink(c, &before, now_ms);
+    }
     c->fallow_due_ms = *more ? now_ms : kvl_next_due_ms(c, now_ms);
-    kvl_say_shrink(c, &before, now_ms);
     return KVLAZY_OK;
 }
 

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/* arena over the fake host: what is asked for, what is remembered, and what happens when the host says no. */
+#include "unit.h"
+
+#include "arena.h"
+#include "fake_mem.h"
+
+typedef struct rig {
+    struct fake_mem fake;
+    kvlazy_arena arena;
+} rig;
+
+static const size_t page_sizes[] = {4096, 16384, 65536};
+
+static void open_rig(rig *r, size_t page_bytes, uint64_t n_page)
+{
+    fake_init(&r->fake);
+    r->fake.page = page_bytes;
+    assert_int_equal(kvl_arena_init(&r->arena, &r->fake.table, n_page * page_bytes, 0), KVLAZY_OK);
+    fake_forget(&r->fake);
+}
+
+static void close_rig(rig *r)
+{
+    if (r->arena.n_page)
+        assert_int_equal(r->arena.n_touched, kvl_bits_count(r->arena.touched, 0, r->arena.n_page));
+    kvl_arena_fini(&r->arena);
+    assert_int_equal(fake_mappings(&r->fake), 0);
+    fake_assert_kept(&r->fake);
+    fake_done(&r->fake);
+}
+
+static int want(rig *r, uint64_t begin, uint64_t end)
+{
+    kvl_arena_gather(&r->arena);
+    assert_int_equal(kvl_arena_want(&r->arena, (kvl_span){begin, end}), KVLAZY_OK);
+    return kvl_arena_commit(&r->arena, true);
+}
+
+static void offer(rig *r, uint64_t begin, uint64_t end)
+{
+    kvl_arena_gather(&r->arena);
+    kvl_arena_offer(&r->arena, (kvl_span){begin, end}, 0);
+    kvl_arena_give(&r->arena);
+}
+
+static void commit_rounds_out_and_release_in(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_OF(page_sizes); i++) {
+        uint64_t page = page_sizes[i];
+        rig r;
+
+        open_rig(&r, page, 20);
+        assert_int_equal(want(&r, 3 * page - 1, 5 * page + 1), KVLAZY_OK); /* pages 2 to 5 */
+        assert_int_equal(r.arena.n_touched, 4);
+        assert_int_equal(want(&r, 2 * page, 6 * page), KVLAZY_OK); /* nothing new: nobody is asked */
+        assert_int_equal(r.fake.n_call[FAKE_COMMIT], 1);
+
+        offer(&r, 3 * page - 1, 5 * page + 1); /* pages 3 and 4 */
+        assert_int_equal(r.arena.n_touched, 2);
+        assert_int_equal(r.arena.n_released, 2);
+        offer(&r, 3 * page - 1, 5 * page + 1); /* the second time nothing is asked and nothing counted */
+        assert_int_equal(r.fake.n_call[FAKE_DECOMMIT], 1);
+        assert_int_equal(r.arena.n_released, 2);
+        offer(&r, 2 * page + 1, 3 * page - 1); /* inside one page */
+        assert_int_equal(r.arena.n_released, 2);
+        close_rig(&r);
+    }
+}
+
+static void two_rows_of_a_page_want_it_once(void **state)
+{
+    rig r;
+
+    (void)state;
+    open_rig(&r, 4096, 20);
+    kvl_arena_gather(&r.arena);
+    assert_int_equal(kvl_arena_want(&r.arena, (kvl_span){0, 100}), KVLAZY_OK);
+    assert_int_equal(kvl_arena_want(&r.arena, (kvl_span){200, 300}), KVLAZY_OK);
+    assert_int_equal(kvl_arena_want(&r.arena, (kvl_span){4000, 4200}), KVLAZY_OK);
+    assert_int_equal(r.arena.n_gathered, 2);
+    assert_int_equal(r.arena.n_range, 1); /* neighbours are joined */
+    assert_int_equal(kvl_arena_commit(&r.arena, true), KVLAZY_OK);
+    assert_int_equal(r.arena.n_touched, 2);
+    close_rig(&r);
+}
+
+static void a_refused_commit_leaves_nothing(void **state)
+{
+    rig r;
+
+    (void)state;
+    open_rig(&r, 4096, 20);
+    assert_int_equal(want(&r, 0, 4096), KVLAZY_OK);
+    r.fake.half_commit = true;
+    fake_fail(&r.fake, FAKE_COMMIT, 1);
+    assert_int_equal(want(&r, 0, 10 * 4096), KVLAZY_ENOMEM);
+    assert_int_equal(r.arena.n_touched, 1);
+    assert_int_equal(fake_committed(&r.fake, r.arena.base, 20 * 4096), 4096); /* half of it was done, and undone */
+    assert_int_equal(want(&r, 0, 10 * 4096), KVLAZY_OK);
+    close_rig(&r);
+}
+
+static void without_ahead_nobody_is_asked(void **state)
+{
+    rig r;
+
+    (void)state;
+    open_rig(&r, 4096, 20);
+    kvl_arena_gather(&r.arena);
+    assert_int_equal(kvl_arena_want(&r.arena, (kvl_span){0, 3 * 4096}), KVLAZY_OK);
+    assert_int_equal(kvl_arena_commit(&r.arena, false), KVLAZY_OK);
+    assert_int_equal(r.arena.n_touched, 3);
+    assert_int_equal(r.fake.n_call[FAKE_COMMIT], 0);
+    close_rig(&r);
+}
+
+/* The ranges behind a refused one are given back all the same, and it is told once. */
+static void a_refusal_stops_nothing(void **state)
+{
+    rig r;
+
+    (void)state;
+    open_rig(&r, 4096, 20);
+    for (uint64_t p = 0; p < 10; p += 2)
+        assert_int_equal(want(&r, p * 4096, (p + 1) * 4096), KVLAZY_OK);
+    memset(r.arena.base + 4 * 4096, 0x77, 4096);
+    r.fake.refuse_lo = (unsigned char *)r.arena.base + 4 * 4096;
+    r.fake.refuse_hi = r.fake.refuse_lo + 4096;
+    offer(&r, 0, 20 * 4096);
+    assert_int_equal(r.arena.n_touched, 1);
+    assert_int_equal(r.arena.n_released, 4);
+    assert_int_equal(r.arena.n_refused, 1);
+    assert_int_equal(r.arena.base[4 * 4096], 0x77);
+    kvl_arena_zero(&r.arena, (kvl_span){4 * 4096 + 1, 5 * 4096});
+    assert_int_equal(r.arena.base[4 * 4096], 0x77);
+    assert_int_equal(r.arena.base[4 * 4096 + 1], 0);
+    r.fake.refuse_lo = r.fake.refuse_hi = NULL;
+    offer(&r, 0, 20 * 4096);
+    assert_int_equal(r.arena.n_released, 5);
+    close_rig(&r);
+}
+
+static void what_was_only_read_is_offered_but_not_counted(void **state)
+{
+    rig r;
+
+    (void)state;
+    open_rig(&r, 4096, 20);
+    assert_int_equal(want(&r, 0, 2 * 4096), KVLAZY_OK);
+    kvl_arena_gather(&r.arena);
+    kvl_arena_offer(&r.arena, (kvl_span){0, 20 * 4096}, 5 * 4096 - 1);
+    assert_int_equal(r.arena.n_gathered, 5);
+    kvl_arena_give(&r.arena);
+    assert_int_equal(r.arena.n_released, 2);
+    close_rig(&r);
+}
+
+/* Hundreds of holes: more ranges than there is room for at first, in both directions. */
+static void many_ranges(void **state)
+{
+    enum { N = 3000 };
+    rig r;
+
+    (void)state;
+    open_rig(&r, 4096, 2 * N);
+    kvl_arena_gather(&r.arena);
+    for (uint64_t i = 0; i < N; i++)
+        assert_int_equal(kvl_arena_want(&r.arena, (kvl_span){2 * i * 4096, (2 * i + 1) * 4096}), KVLAZY_OK);
+    assert_int_equal(kvl_arena_commit(&r.arena, true), KVLAZY_OK);
+    assert_int_equal(r.arena.n_touched, N);
+    offer(&r, 0, 2 * N * 4096);
+    assert_int_equal(r.arena.n_touched, 0);
+    assert_int_equal(r.arena.n_released, N);
+    close_rig(&r);
+}
+
+static void dirty_hosts_read_zero(void **state)
+{
+    static const bool dirty[][2] = {{true, false}, {false, true}, {true, true}};
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(dirty); i++) {
+        static const unsigned char zeros[8 * 4096];
+        rig r;
+
+        fake_init(&r.fake);
+        r.fake.dirty_reserve = dirty[i][0];
+        r.fake.lazy_decommit = dirty[i][1];
+        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, sizeof zeros, 0), KVLAZY_OK);
+        assert_memory_equal(r.arena.base, zeros, sizeof zeros);
+        assert_int_equal(want(&r, 0, 4 * 4096), KVLAZY_OK);
+        memset(r.arena.base, 0x55, 4 * 4096);
+        offer(&r, 0, 4 * 4096);
+        kvl_arena_zero(&r.arena, (kvl_span){0, 4 * 4096});
+        assert_memory_equal(r.arena.base, zeros, sizeof zeros);
+        assert_int_equal(r.arena.n_released, dirty[i][1] ? 0 : 4); /* given back is what reads zero */
+        close_rig(&r);
+    }
+}
+
+static void a_refused_reservation_holds_nothing(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 2; n++) { /* the probe's page, then the reservation */
+        rig r;
+
+        fake_init(&r.fake);
+        fake_fail(&r.fake, FAKE_RESERVE, n);
+        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, 4096, 0), KVLAZY_ENOMEM);
+        assert_null(r.arena.base);
+        close_rig(&r);
+    }
+}
+
+static void nothing_is_legal(void **state)
+{
+    rig r;
+
+    (void)state;
+    open_rig(&r, 4096, 0);
+    assert_int_equal(kvl_arena_resident(&r.arena), 0);
+    close_rig(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(commit_rounds_out_and_release_in),
+        cmocka_unit_test(two_rows_of_a_page_want_it_once),
+        cmocka_unit_test(a_refused_commit_leaves_nothing),
+        cmocka_unit_test(without_ahead_nobody_is_asked),
+        cmocka_unit_test(a_refusal_stops_nothing),
+        cmocka_unit_test(what_was_only_read_is_offered_but_not_counted),
+        cmocka_unit_test(many_ranges),
+        cmocka_unit_test(dirty_hosts_read_zero),
+        cmocka_unit_test(a_refused_reservation_holds_nothing),
+        cmocka_unit_test(nothing_is_legal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
