@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine: a small inference engine with slots. A slot is a conversation that keeps its prompt: the next prompt
+ * reuses the longest prefix they share, and what an eviction took is computed again without being asked for. The
+ * session, the tests and the bench call it, one thread at a time. Status codes are kvlazy's, and ENGINE_ECOMPUTE.
+ * It never looks at cells itself: the K/V back end places, the model computes.
+ */
+#ifndef KVLAZY_TESTS_ENGINE_H
+#define KVLAZY_TESTS_ENGINE_H
+
+#include "engine_kv.h"
+#include "model.h"
+
+enum { ENGINE_ECOMPUTE = -100 }; /* the model failed twice in a row on one ubatch */
+
+typedef struct engine_config {
+    model_dims dims;
+    uint64_t seed;
+    bool f16;
+    uint32_t n_slot;            /* slot i is sequence i */
+    uint32_t n_ctx;             /* most tokens of one slot */
+    uint32_t n_batch, n_ubatch; /* most tokens of one prepare, and of one computation */
+
+    /* Called after every end_batch; a status other than OK goes to the caller. NULL: no one looks. */
+    int (*on_batch)(void *ctx);
+    void *batch_ctx;
+} engine_config;
+
+typedef struct engine_counts {
+    uint64_t computed;   /* tokens the model ran for */
+    uint64_t reused;     /* tokens of prompts that were in the cache */
+    uint64_t recomputed; /* tokens that had been in the cache and were lost to eviction */
+    uint64_t undone;     /* ubatches that failed in the model and were taken back */
+    uint64_t refused;    /* batches refused with EPOS, and then served */
+} engine_counts;
+
+typedef struct engine engine;
+
+/** The back end is borrowed: it must outlive the engine. Fails: ENOMEM; EINVAL for sizes of 0. */
+int engine_create(const engine_config *config, engine_kv *kv, engine **e);
+void engine_destroy(engine *e);
+
+/** Sizes of the K/V cache that a configuration needs, the memory side left 0. */
+engine_kv_config engine_kv_config_for(const engine_config *config, uint32_t n_stream);
+
+/**
+ * Makes the slot hold exactly these n tokens, n ≥ 1, and computes what the cache does not hold; the last token is
+ * always computed. Fails: as kvlazy_prepare and ENGINE_ECOMPUTE; what was computed until then stays and is reused.
+ */
+int engine_prompt(engine *e, uint32_t slot, const uint8_t *token, uint32_t n);
+
+/**
+ * One token more for every slot of the list, in one batch: the likeliest after what the slot holds. Fails: as
+ * engine_prompt, and EINVAL for a slot that holds nothing. The records show what got through.
+ */
+int engine_decode(engine *e, const uint32_t *slot, uint32_t n_slot);
+
+/** Forgets a slot. */
+int engine_drop(engine *e, uint32_t slot);
+
+/** Nothing is to do: memory may go back. next_ms: as kvlazy_poll. */
+int engine_idle(engine *e, uint64_t *next_ms);
+
+/** The tokens a slot holds, as the engine remembers them; the cache may hold fewer since the last idle. */
+const uint8_t *engine_record(const engine *e, uint32_t slot, uint32_t *n);
+
+/** [n_vocab] after position pos of a slot, pos < n of its record. */
+const float *engine_logits(const engine *e, uint32_t slot, uint32_t pos);
+
+void engine_get_counts(const engine *e, engine_counts *counts);
+
+/** The model fails `times` times in a row, at the ubatch `after` ones from now. */
+void engine_break(engine *e, uint32_t after, uint32_t times);
+
+#endif

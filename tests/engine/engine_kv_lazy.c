@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine_kv_lazy: the reference engine's cache on kvlazy, and the example of how an engine embeds it. Creation
+ * names the layers and takes the addresses of their rows once; each hook is one call; place() shows how a kernel
+ * finds a sequence's tokens wherever they lie. The engine calls all of it from one thread. It never looks at
+ * memory, pages or time: that is what the library is for.
+ */
+#include "engine_kv.h"
+
+#include <stdlib.h>
+
+typedef struct lazy_kv {
+    engine_kv base;
+    kvlazy_cache *cache;
+    uint32_t n_stream;
+} lazy_kv;
+
+static kvlazy_cache *cache_of(const engine_kv *kv)
+{
+    return ((const lazy_kv *)kv)->cache;
+}
+
+static int lazy_init_batch(engine_kv *kv)
+{
+    return kvlazy_init_batch(cache_of(kv));
+}
+
+static int lazy_prepare(engine_kv *kv, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
+{
+    return kvlazy_prepare(cache_of(kv), ubatch, n_ubatch, slots);
+}
+
+static int lazy_apply_ubatch(engine_kv *kv, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch)
+{
+    return kvlazy_apply_ubatch(cache_of(kv), slot, ubatch);
+}
+
+static int lazy_undo_ubatch(engine_kv *kv, const kvlazy_slot *slot)
+{
+    return kvlazy_undo_ubatch(cache_of(kv), slot);
+}
+
+static uint32_t lazy_n_kv(engine_kv *kv, const kvlazy_slot *slot)
+{
+    return kvlazy_n_kv(cache_of(kv), slot);
+}
+
+static int lazy_end_batch(engine_kv *kv)
+{
+    return kvlazy_end_batch(cache_of(kv));
+}
+
+static kvlazy_seq_id lazy_refused(engine_kv *kv)
+{
+    return kvlazy_refused(cache_of(kv));
+}
+
+static int lazy_poll(engine_kv *kv, uint64_t *next_ms)
+{
+    return kvlazy_poll(cache_of(kv), next_ms);
+}
+
+static int lazy_seq_rm(engine_kv *kv, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
+{
+    return kvlazy_seq_rm(cache_of(kv), seq, p0, p1);
+}
+
+static kvlazy_pos lazy_seq_pos_max(engine_kv *kv, kvlazy_seq_id seq)
+{
+    return kvlazy_seq_pos_max(cache_of(kv), seq);
+}
+
+/* One walk over the cells of the stream. The library owes the order of cells to nobody: a conversation that
+ * grew while others came and went lies in pieces, so attention goes by position, not by cell. */
+static int lazy_place(engine_kv *kv, kvlazy_seq_id seq, uint32_t *cell, uint32_t n_pos)
+{
+    const uint32_t stream = ((lazy_kv *)kv)->n_stream == 1 ? 0 : (uint32_t)seq;
+    const uint32_t word = (uint32_t)seq / 64, bit = (uint32_t)seq % 64;
+    kvlazy_cells_view view = {.struct_size = sizeof view};
+    uint32_t found = 0;
+    int status = kvlazy_cells(cache_of(kv), stream, &view);
+
+    if (status != KVLAZY_OK) {
+        return status;
+    }
+    for (uint32_t p = 0; p < n_pos; p++) {
+        cell[p] = UINT32_MAX;
+    }
+    for (uint32_t i = 0; i < view.n_cell; i++) {
+        if (view.pos[i] < 0 || !(view.owner[(size_t)i * view.owner_words + word] >> bit & 1)) {
+            continue;
+        }
+        if ((uint32_t)view.pos[i] >= n_pos || cell[view.pos[i]] != UINT32_MAX) {
+            return KVLAZY_ESTATE;
+        }
+        cell[view.pos[i]] = i;
+        found++;
+    }
+    return found == n_pos ? KVLAZY_OK : KVLAZY_ESTATE;
+}
+
+static void lazy_destroy(engine_kv *kv)
+{
+    if (kv != NULL) {
+        kvlazy_destroy(cache_of(kv));
+        free(kv);
+    }
+}
+
+static const engine_kv_ops lazy_ops = {
+    .init_batch = lazy_init_batch,
+    .prepare = lazy_prepare,
+    .apply_ubatch = lazy_apply_ubatch,
+    .undo_ubatch = lazy_undo_ubatch,
+    .n_kv = lazy_n_kv,
+    .end_batch = lazy_end_batch,
+    .refused = lazy_refused,
+    .poll = lazy_poll,
+    .seq_rm = lazy_seq_rm,
+    .seq_pos_max = lazy_seq_pos_max,
+    .place = lazy_place,
+    .destroy = lazy_destroy,
+};
+
+static int create_cache(const engine_kv_config *config, kvlazy_cache **cache)
+{
+    kvlazy_layer layers[ENGINE_MAX_LAYER] = {{0}};
+    kvlazy_params params;
+
+    if (config->n_layer > ENGINE_MAX_LAYER) {
+        return KVLAZY_EINVAL;
+    }
+    for (uint32_t i = 0; i < config->n_layer; i++) {
+        layers[i].id = i;
+        layers[i].k_row_bytes = config->row_bytes;
+        layers[i].v_row_bytes = config->row_bytes;
+    }
+    kvlazy_params_init(&params);
+    params.kv_size = config->kv_size;
+    params.kv_size_initial = config->kv_size_initial;
+    params.slot_shrink_idle_ms = config->slot_shrink_idle_ms;
+    params.n_stream = config->n_stream;
+    params.n_seq_max = config->n_seq;
+    params.n_pad = config->n_pad;
+    params.budget_bytes = config->budget_bytes;
+    params.layers = layers;
+    params.n_layer = config->n_layer;
+    params.mem = config->mem;
+    params.name = "engine";
+    return kvlazy_create(&params, cache);
+}
+
+int engine_kv_lazy_create(const engine_kv_config *config, engine_kv **kv)
+{
+    lazy_kv *lazy = calloc(1, sizeof *lazy);
+    int status;
+
+    if (lazy == NULL) {
+        return KVLAZY_ENOMEM;
+    }
+    lazy->base.ops = &lazy_ops;
+    lazy->n_stream = config->n_stream;
+    status = create_cache(config, &lazy->cache);
+    for (uint32_t i = 0; status == KVLAZY_OK && i < config->n_layer; i++) {
+        status = kvlazy_k(lazy->cache, i, &lazy->base.k[i]);
+        if (status == KVLAZY_OK) {
+            status = kvlazy_v(lazy->cache, i, &lazy->base.v[i]);
+        }
+    }
+    if (status != KVLAZY_OK) {
+        lazy_destroy(&lazy->base);
+        return status;
+    }
+    *kv = &lazy->base;
+    return KVLAZY_OK;
+}
+
+kvlazy_cache *engine_kv_lazy_cache(const engine_kv *kv)
+{
+    return cache_of(kv);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * engine_session: one conversation script run by two reference engines side by side, one on calloc and one on
+ * kvlazy, with a clock that is moved by hand. After every step all logits that both hold are compared, bit by bit.
+ * The tests run it and look at the figures; the bench prints the largest difference. It prints nothing and never
+ * sleeps.
+ */
+#ifndef KVLAZY_TESTS_ENGINE_SESSION_H
+#define KVLAZY_TESTS_ENGINE_SESSION_H
+
+#include "engine.h"
+
+enum { ENGINE_SESSION_SLOTS = 4 };
+
+enum {
+    ENGINE_PROMPT, /* the slots hold text [a, a + n_a) and then text [b, b + n_b) */
+    ENGINE_DECODE, /* n rounds of one token for every slot, ms apart, idle between them */
+    ENGINE_DROP,   /* the slots are forgotten */
+    ENGINE_IDLE,   /* ms pass; poll is called when it asked to be */
+    ENGINE_BREAK,  /* the model fails n times in a row, ubatch `a` from here */
+};
+
+/* What a step must have done on kvlazy. */
+enum {
+    ENGINE_GREW = 1u << 0,       /* touched bytes rose */
+    ENGINE_EVICTED = 1u << 1,    /* tokens went: positions, cells, touched bytes and the count say so */
+    ENGINE_RECOMPUTED = 1u << 2, /* tokens that an eviction took were computed again */
+    ENGINE_REUSED = 1u << 3,     /* part of a prompt was there */
+    ENGINE_REFUSED = 1u << 4,    /* a batch was refused because its sequence had been cut */
+    ENGINE_UNDONE = 1u << 5,     /* a ubatch was taken back */
+    ENGINE_FAILED = 1u << 6,     /* ENGINE_ECOMPUTE on both sides; the step is then repeated and must pass */
+    ENGINE_RELEASED = 1u << 7,   /* memory went back */
+    ENGINE_EMPTY = 1u << 8,      /* nothing is live and nothing touched */
+};
+
+typedef struct engine_step {
+    int what;
+    uint32_t slots; /* bit i: slot i */
+    uint32_t a, n_a, b, n_b, n;
+    uint32_t ms;
+    uint32_t expect;
+} engine_step;
+
+typedef struct engine_session_report {
+    char failure[160];    /* "" or the first thing that was not as it should be */
+    double max_dlogit;    /* largest difference of two logits; infinite if one was no number */
+    uint64_t n_compared;  /* vectors of logits, each time they were compared */
+    uint64_t n_differing; /* of these, by a bit or more */
+    uint64_t n_check;     /* times kvlazy_check found all well */
+    uint64_t peak_touched_bytes;
+    engine_counts plain, lazy;
+    kvlazy_stats_info stats;
+} engine_session_report;
+
+typedef struct engine_session engine_session;
+
+/** n_stream: 1 or ENGINE_SESSION_SLOTS. Fails: as kvlazy_create. */
+int engine_session_open(bool f16, uint32_t n_stream, engine_session **session);
+void engine_session_close(engine_session *session);
+
+/** One step and the comparison. Not OK: report.failure says what; the session is good for nothing more. */
+int engine_session_step(engine_session *session, const engine_step *step);
+
+/** The whole script of engine_script.c. */
+int engine_session_run(engine_session *session);
+
+void engine_session_get_report(const engine_session *session, engine_session_report *report);
+kvlazy_cache *engine_session_cache(const engine_session *session);
+
+/** Opens, runs and closes a session. */
+int engine_session_max_dlogit(bool f16, uint32_t n_stream, double *max);
+
+/* engine_script.c */
+extern const char engine_text[];
+extern const uint32_t engine_text_length;
+extern const engine_step engine_script[];
+extern const uint32_t engine_script_length;
+
+#endif
