@@ -4,6 +4,11 @@
 
 #define MAGIC UINT64_C(0x6b766c617a790001) /* "kvlazy", layout 1 */
 
+/* Stamps of cells are 32 bits of milliseconds, 49 days. Every 12 days, or when the clock leaps, what is older
+ * than 37 is made 37 days old, so that no age ever wraps. */
+#define AGING_MS (UINT64_C(1) << 30)
+#define AGE_MAX_MS (UINT32_MAX - (uint32_t)AGING_MS)
+
 /* ------------------------------------------------------------------------------------------- entry and exit */
 
 bool kvl_is_cache(const kvlazy_cache *c)
@@ -49,9 +54,14 @@ int kvl_leave(const kvlazy_cache *cache, int status)
 
 uint64_t kvl_now(kvlazy_cache *c)
 {
-    uint64_t now_ms = c->arena.mem.now_ms(c->arena.mem.ctx);
+    uint64_t now_ms = kvl_max(c->now_ms, c->arena.mem.now_ms(c->arena.mem.ctx));
 
-    return c->now_ms = kvl_max(c->now_ms, now_ms);
+    if (KVL_UNLIKELY(now_ms - c->aged_ms >= AGING_MS)) {
+        for (uint32_t s = 0; s < c->params.n_stream; s++)
+            kvl_cells_age_all(&c->stream[s].cells, kvl_stamp(c, c->now_ms), now_ms - c->now_ms, AGE_MAX_MS);
+        c->aged_ms = now_ms;
+    }
+    return c->now_ms = now_ms;
 }
 
 uint32_t kvl_stamp(const kvlazy_cache *c, uint64_t now_ms)
@@ -149,9 +159,10 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
         kvl_geometry_fini(geometry);
         return KVLAZY_ENOMEM;
     }
+    const kvlazy_mem *mem = p->mem;
     c->params = *p;
     c->geometry = *geometry;
-    int status = init_parts(c, p->mem);
+    int status = init_parts(c, mem);
     if (status) {
         free_parts(c);
         return status;
@@ -160,7 +171,7 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
     c->params.layers = NULL;
     c->params.name = NULL;
     kvl_log_take(log, &c->log);
-    c->epoch_ms = kvl_now(c);
+    c->epoch_ms = c->now_ms = c->aged_ms = mem->now_ms(mem->ctx);
     c->fallow_due_ms = c->retry_ms = KVL_NEVER;
     c->refused = -1;
     c->magic = MAGIC;

@@ -102,6 +102,7 @@ struct kvlazy_cache {
     uint64_t n_opened;      /* batches opened so far */
     uint64_t epoch_ms;      /* stamps of cells count from here */
     uint64_t now_ms;        /* newest time seen */
+    uint64_t aged_ms;       /* when the ages of fallow cells were last looked at */
     uint64_t fallow_due_ms; /* no fallow cell comes due before */
     uint64_t retry_ms;      /* when to ask the host again for what it refused; KVL_NEVER: nothing */
     kvlazy_seq_id refused;
@@ -163,7 +164,7 @@ void kvl_open_batch(kvlazy_cache *cache);
 /* Stamps the sequences that applied since; batches are closed. */
 void kvl_settle_activity(kvlazy_cache *cache, uint64_t now_ms);
 
-/* Ends a batch without stamping; its slots are stale. */
+/* Ends a batch without stamping. Its slots can be read until the next prepare, and not applied. */
 void kvl_close_batch(kvlazy_cache *cache);
 
 /* ------------------------------------------------------------------------------------------- release.c */

@@ -265,6 +265,15 @@ void kvl_cells_settle(kvl_cells *c, uint32_t cell)
     c->n_fallow--;
 }
 
+void kvl_cells_age_all(kvl_cells *c, uint32_t stamp, uint64_t passed, uint32_t max)
+{
+    uint32_t end = c->n_fallow ? c->n_cell : 0;
+
+    for (uint32_t i = 0; (i = (uint32_t)kvl_bits_next(c->fallow, i, end, true)) < end; i++)
+        if (kvl_cells_age(c, i, stamp) + passed > max)
+            c->emptied[i] = stamp + (uint32_t)passed - max;
+}
+
 uint32_t kvl_cells_recent_end(const kvl_cells *c, uint32_t stamp, uint32_t age)
 {
     uint32_t top = c->n_fallow ? c->n_cell : 0;

@@ -123,8 +123,11 @@ static inline kvlazy_seq_id kvl_cells_next_owner(const kvl_cells *cells, uint32_
     return seq == end ? -1 : (kvlazy_seq_id)seq;
 }
 
-/* Time since a cell emptied. Stamps are 32 bits of milliseconds and wrap after 49 days; a cell that nothing
- * settled for that long may look younger than it is and stays fallow for one idle time more. */
+/* The time went on by `passed` from `stamp`: a fallow cell that would be older than `max` becomes max old, as
+ * seen from then on. */
+void kvl_cells_age_all(kvl_cells *cells, uint32_t stamp, uint64_t passed, uint32_t max);
+
+/* Time since a cell emptied. */
 static inline uint32_t kvl_cells_age(const kvl_cells *cells, uint32_t cell, uint32_t stamp)
 {
     return stamp - cells->emptied[cell];

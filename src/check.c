@@ -38,8 +38,6 @@ static kvl_fault check_seqs(const kvlazy_cache *c)
         n_pending += c->seq[i].pending;
     if (n_pending != c->n_active)
         return (kvl_fault){"sequences to stamp", c->n_active, n_pending};
-    if (!c->open && c->plan.n_ubatch)
-        return (kvl_fault){"ubatches planned outside a batch", c->plan.n_ubatch, 0};
     return (kvl_fault){0};
 }
 

@@ -19,7 +19,6 @@ void kvl_open_batch(kvlazy_cache *c)
 void kvl_close_batch(kvlazy_cache *c)
 {
     c->open = false;
-    c->plan.n_ubatch = 0;
 }
 
 /* A sequence that went on where it ended has seen what eviction left of it. */
@@ -202,6 +201,19 @@ int kvlazy_apply_ubatch(kvlazy_cache *c, const kvlazy_slot *slot, const kvlazy_u
     return kvl_leave(c, KVLAZY_OK);
 }
 
+/* The planned cell holds the planned token, for one of its owners at least. */
+static bool still_holds(const kvl_cells *cells, const kvl_plan *p, uint32_t token)
+{
+    uint32_t cell = p->cell[token];
+
+    if (!kvl_cells_is_used(cells, cell) || cells->pos[cell] != p->pos[token])
+        return false;
+    for (uint32_t k = owner_begin(p, token); k < p->owner_end[token]; k++)
+        if (kvl_bit_get(cells->owner + (size_t)cell * cells->owner_words, (uint64_t)p->owner[k].seq))
+            return true;
+    return false;
+}
+
 int kvlazy_undo_ubatch(kvlazy_cache *c, const kvlazy_slot *slot)
 {
     if (kvl_enter(c))
@@ -216,7 +228,7 @@ int kvlazy_undo_ubatch(kvlazy_cache *c, const kvlazy_slot *slot)
     for (uint32_t i = b->token_begin; i < b->token_end; i++) {
         kvl_cells *cells = &c->stream[c->plan.stream[i]].cells;
 
-        if (kvl_cells_is_used(cells, c->plan.cell[i])) /* else the engine removed it since */
+        if (still_holds(cells, &c->plan, i)) /* else the engine removed it since */
             kvl_cells_empty(cells, c->plan.cell[i], kvl_stamp(c, now_ms));
     }
     b->applied = false;

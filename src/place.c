@@ -383,6 +383,7 @@ static int refuse(kvlazy_cache *c, int status, uint32_t n_ubatch)
                  "prepare: %u ubatches refused, sequence %" PRId32 ": %s", n_ubatch, c->refused,
                  kvlazy_status_message(status));
     kvl_close_batch(c);
+    c->plan.n_ubatch = 0;
     return status;
 }
 
