@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The bench: reads the options and the trace, measures the micro figures, runs the contest of the policies and
+ * reports. bench/run builds it, calls it and draws what it left for the plot; nothing else calls it.
+ */
+#include "micro.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const struct {
+    const char *name;
+    int (*measure)(const struct bench_config *config);
+} micro[] = {
+    {"create", micro_create}, {"prefill", micro_cover},        {"idle shrink", micro_shrink},
+    {"hooks", micro_hook},    {"system calls", micro_syscall}, {"long tail", micro_longtail},
+    {"engine", micro_engine},
+};
+
+/* Every figure gets its chance; one that fails does not hide the others. */
+static int measure_all(const struct bench_config *config)
+{
+    int status = 0;
+    bool quiet = !isatty(STDERR_FILENO) || !config->keys; /* the table shows how far it is */
+    for (size_t i = 0; i < sizeof(micro) / sizeof(micro[0]); i++) {
+        if (!quiet) {
+            fprintf(stderr, "\r\033[K%zu/%zu %s", i + 1, sizeof(micro) / sizeof(micro[0]), micro[i].name);
+        }
+        int here = micro[i].measure(config);
+        if (!quiet) {
+            fprintf(stderr, "\r\033[K");
+        }
+        if (here != 0) {
+            fprintf(stderr, "bench: %s: %s%s\n", here > 0 ? "note" : micro[i].name, bench_why(),
+                    here > 0 ? "; left out" : "");
+        }
+        status = here < 0 ? -1 : status;
+    }
+    return status;
+}
+
+static int serve(const struct bench_config *config, const struct trace *trace)
+{
+    struct contest contest;
+    int status = contest_run(&contest, config, trace);
+    if (status == 0) {
+        report_contest(config, trace, &contest);
+        if (config->plot_path != NULL) {
+            status = report_plot(config, trace, &contest);
+        }
+    }
+    if (status != 0) {
+        fprintf(stderr, "bench: %s\n", bench_why());
+    }
+    contest_free(&contest);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench_config config;
+    struct trace trace = {0};
+    bench_config_parse(&config, argc, argv);
+    if (config.trace_path != NULL || config.replay) { /* a bad trace is told before minutes of figures */
+        int status = config.trace_path == NULL ? trace_builtin(&trace, config.take)
+                                               : trace_read(&trace, config.trace_path, config.take);
+        if (status != 0) {
+            fprintf(stderr, "bench: %s\n", bench_why());
+            return 2;
+        }
+    }
+    int status = 0;
+    report_begin(&config);
+    if (config.micro) {
+        status = measure_all(&config);
+    }
+    if (config.replay && serve(&config, &trace) != 0) {
+        status = -1;
+    }
+    trace_free(&trace);
+    return status == 0 ? 0 : 1;
+}

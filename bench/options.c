@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The command line of the bench: defaults, ranges and --help. Called once by main.c. Every number is checked
+ * here, so nothing behind it has to.
+ */
+#include "bench.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <bsd/stdlib.h>
+
+static const char help[] =
+    "usage: bench/run [OPTION...]\n"
+    "\n"
+    "Replays requests against the slots of an inference server, on a virtual clock, and shows where K/V memory\n"
+    "goes under four policies: eager (cleared when created), demand (touched on use, never returned), seed (grows\n"
+    "by powers of two, shrinks when the next request comes) and kvlazy. Prints the micro figures and the memory\n"
+    "table, and draws resident memory over time. Rows are really written; figures are measured in this run.\n"
+    "\n"
+    "  --trace FILE      CSV with the columns TIMESTAMP,ContextTokens,GeneratedTokens; TIMESTAMP is\n"
+    "                    \"2023-11-16 18:17:03.97\" or seconds. Default: a built-in trace of 45 minutes\n"
+    "  --take 1/N        only every N-th request: a cluster's trace thinned to one machine (1/1)\n"
+    "  --plot FILE       where the PNG goes (build/bench/memory.png; with --keys: none)\n"
+    "  --keys            one key=value per line on stdout and nothing else. Without --trace no trace_* keys\n"
+    "  --no-micro        leave the micro figures out\n"
+    "  --no-replay       leave the replay out\n"
+    "  --help\n"
+    "\n"
+    "The replayed server:\n"
+    "  --prefill N       tokens per second (1000)      --decode N    tokens per second and slot (30)\n"
+    "  --slots N         slots, a stream each (2)      --kv-size N   cells per stream (8192)\n"
+    "  --initial N       cells that stay, idle (256)   --idle S      seconds until a slot is idle (30)\n"
+    "  --layers N        (28)                          --row-bytes N of a cell's K, and of its V, a layer (2048)\n"
+    "  --ubatch N        tokens at most (512)          --shared N    prompt tokens that are the same in every\n"
+    "                                                  request, a system prompt (512)\n"
+    "  --seed-clock cache|slot   what the seed policy takes for idle: no batch anywhere for the idle time (cache,\n"
+    "                    the default), or none in the slot that the next request goes to\n"
+    "\n"
+    "Requests wait for a slot; the one that has rested longest takes the next. Contexts are cut to kv-size - 1100.\n"
+    "A slot keeps what it holds until its next request, which reuses what is left of the shared prompt.\n"
+    "\n"
+    "Columns: average, peak and end are resident MiB (end: after two idle times of silence). \"first token\" is the\n"
+    "memory work before it, per request: wall time of all calls to the policy from the request's begin to the end\n"
+    "of its prefill, page faults, clearing and the row writes themselves included, waiting and create left out.\n"
+    "\"recomputed\" counts tokens of the shared prompt that a slot had, lost to eviction, and prefilled again.\n"
+    "\n"
+    "The micro figures are of the default geometry whatever the options say.\n"
+    "Public traces of this form: Azure LLM inference traces 2023, AzurePublicDataset, CC-BY 4.0\n"
+    "(Patel et al., Splitwise, ISCA 2024). Exit: 0; 1 when something failed; 2 for a bad option or trace.\n";
+
+void bench_config_default(struct bench_config *config)
+{
+    *config = (struct bench_config){
+        .data_dir = ".",
+        .micro = true,
+        .replay = true,
+        .take = 1,
+        .n_slot = 2,
+        .kv_size = 8192,
+        .kv_initial = 256,
+        .idle_ms = 30000,
+        .n_layer = 28,
+        .row_bytes = 2048,
+        .ubatch_tokens = 512,
+        .shared_tokens = 512,
+        .prefill_per_s = 1000,
+        .decode_per_s = 30,
+    };
+}
+
+enum {
+    OPTION_TRACE = 256,
+    OPTION_TAKE,
+    OPTION_PLOT,
+    OPTION_DATA_DIR,
+    OPTION_KEYS,
+    OPTION_NO_MICRO,
+    OPTION_NO_REPLAY,
+    OPTION_HELP,
+    OPTION_PREFILL,
+    OPTION_DECODE,
+    OPTION_SLOTS,
+    OPTION_KV_SIZE,
+    OPTION_INITIAL,
+    OPTION_IDLE,
+    OPTION_LAYERS,
+    OPTION_ROW_BYTES,
+    OPTION_UBATCH,
+    OPTION_SHARED,
+    OPTION_SEED_CLOCK,
+};
+
+static const struct option options[] = {
+    {"trace", required_argument, NULL, OPTION_TRACE},
+    {"take", required_argument, NULL, OPTION_TAKE},
+    {"plot", required_argument, NULL, OPTION_PLOT},
+    {"data-dir", required_argument, NULL, OPTION_DATA_DIR}, /* bench/run says it */
+    {"keys", no_argument, NULL, OPTION_KEYS},
+    {"no-micro", no_argument, NULL, OPTION_NO_MICRO},
+    {"no-replay", no_argument, NULL, OPTION_NO_REPLAY},
+    {"help", no_argument, NULL, OPTION_HELP},
+    {"prefill", required_argument, NULL, OPTION_PREFILL},
+    {"decode", required_argument, NULL, OPTION_DECODE},
+    {"slots", required_argument, NULL, OPTION_SLOTS},
+    {"kv-size", required_argument, NULL, OPTION_KV_SIZE},
+    {"initial", required_argument, NULL, OPTION_INITIAL},
+    {"idle", required_argument, NULL, OPTION_IDLE},
+    {"layers", required_argument, NULL, OPTION_LAYERS},
+    {"row-bytes", required_argument, NULL, OPTION_ROW_BYTES},
+    {"ubatch", required_argument, NULL, OPTION_UBATCH},
+    {"shared", required_argument, NULL, OPTION_SHARED},
+    {"seed-clock", required_argument, NULL, OPTION_SEED_CLOCK},
+    {NULL, 0, NULL, 0},
+};
+
+static const char *option_name(int value)
+{
+    for (const struct option *option = options; option->name != NULL; option++) {
+        if (option->val == value) {
+            return option->name;
+        }
+    }
+    return "?";
+}
+
+static uint32_t read_number(int option, const char *text, long long low, long long high)
+{
+    const char *why = NULL;
+    long long value = strtonum(text, low, high, &why);
+    if (why != NULL) {
+        fprintf(stderr, "bench: --%s %s: %s, want a whole number from %lld to %lld\n", option_name(option), text, why,
+                low, high);
+        exit(2);
+    }
+    return (uint32_t)value;
+}
+
+static uint32_t read_take(const char *text)
+{
+    if (strncmp(text, "1/", 2) != 0) {
+        fprintf(stderr, "bench: --take %s: want 1/N\n", text);
+        exit(2);
+    }
+    return read_number(OPTION_TAKE, text + 2, 1, 1000000000);
+}
+
+static void read_option(struct bench_config *config, int option, const char *text)
+{
+    switch (option) {
+    case OPTION_TRACE:
+        config->trace_path = text;
+        break;
+    case OPTION_TAKE:
+        config->take = read_take(text);
+        break;
+    case OPTION_PLOT:
+        config->plot_path = text;
+        break;
+    case OPTION_DATA_DIR:
+        config->data_dir = text;
+        break;
+    case OPTION_KEYS:
+        config->keys = true;
+        break;
+    case OPTION_NO_MICRO:
+        config->micro = false;
+        break;
+    case OPTION_NO_REPLAY:
+        config->replay = false;
+        break;
+    case OPTION_HELP:
+        fputs(help, stdout);
+        exit(0);
+    case OPTION_PREFILL:
+        config->prefill_per_s = read_number(option, text, 1, 1000000);
+        break;
+    case OPTION_DECODE:
+        config->decode_per_s = read_number(option, text, 1, 1000000);
+        break;
+    case OPTION_SLOTS:
+        config->n_slot = read_number(option, text, 1, 1024);
+        break;
+    case OPTION_KV_SIZE:
+        config->kv_size = read_number(option, text, 2048, 16 << 20);
+        break;
+    case OPTION_INITIAL:
+        config->kv_initial = read_number(option, text, 0, 16 << 20);
+        break;
+    case OPTION_IDLE:
+        config->idle_ms = 1000 * read_number(option, text, 0, 86400);
+        break;
+    case OPTION_LAYERS:
+        config->n_layer = read_number(option, text, 1, 256);
+        break;
+    case OPTION_ROW_BYTES:
+        config->row_bytes = read_number(option, text, 1, 1 << 20);
+        break;
+    case OPTION_UBATCH:
+        config->ubatch_tokens = read_number(option, text, 1, 65536);
+        break;
+    case OPTION_SHARED:
+        config->shared_tokens = read_number(option, text, 0, 16 << 20);
+        break;
+    case OPTION_SEED_CLOCK:
+        if (strcmp(text, "cache") != 0 && strcmp(text, "slot") != 0) {
+            fprintf(stderr, "bench: --seed-clock %s: want cache or slot\n", text);
+            exit(2);
+        }
+        config->seed_slot_clock = strcmp(text, "slot") == 0;
+        break;
+    default: /* getopt said what was wrong */
+        fprintf(stderr, "bench: see bench/run --help\n");
+        exit(2);
+    }
+}
+
+void bench_config_parse(struct bench_config *config, int argc, char **argv)
+{
+    static char name[] = "bench"; /* getopt begins its messages with it */
+    int option;
+    bench_config_default(config);
+    argv[0] = name;
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        read_option(config, option, optarg);
+    }
+    if (optind < argc) {
+        fprintf(stderr, "bench: %s: not an option; see bench/run --help\n", argv[optind]);
+        exit(2);
+    }
+    if (config->keys && config->trace_path == NULL) {
+        config->replay = false;
+    }
+    if (!config->replay) {
+        config->plot_path = NULL;
+    } else if (config->plot_path == NULL && !config->keys) {
+        static char default_path[4096];
+        snprintf(default_path, sizeof(default_path), "%s/memory.png", config->data_dir);
+        config->plot_path = default_path;
+    }
+}

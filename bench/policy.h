@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A policy: one way to hold the K/V rows of an embedder's slots. The replay drives every policy through this
+ * one table, so that all of them see the same requests, write the same rows and are measured at the same
+ * instants. Slot i is stream i. Functions answer 0, or -1 with the reason in bench_why().
+ */
+#ifndef BENCH_POLICY_H
+#define BENCH_POLICY_H
+
+#include "bench.h"
+
+struct policy_state; /* each policy has its own */
+
+struct policy {
+    const char *name;
+
+    /* `now_us` is the virtual clock; it moves while the policy lives and is read only. */
+    int (*create)(struct policy_state **state, const struct bench_config *config, const uint64_t *now_us);
+    void (*destroy)(struct policy_state *state);
+
+    /* A request begins in a slot: what the slot holds at positions ≥ limit goes; *kept says what is left. */
+    int (*begin)(struct policy_state *state, uint32_t slot, uint32_t limit, uint32_t *kept);
+    /* One engine step: a batch of n tokens at positions pos, pos + 1, …; their rows are written. */
+    int (*step)(struct policy_state *state, uint32_t slot, uint32_t pos, uint32_t n);
+    /* Are the rows of positions 0 … n-1 of a slot what was written? Not timed. NULL: it has no rows. */
+    int (*verify)(struct policy_state *state, uint32_t slot, uint32_t n);
+    /* Nothing to do just now: give memory back. *next_ms: how long until that can matter again; UINT64_MAX:
+     * not before the next begin or step. NULL: a policy that does nothing between requests. */
+    int (*poll)(struct policy_state *state, uint64_t *next_ms);
+    /* Bytes in RAM now. */
+    int (*resident)(struct policy_state *state, uint64_t *bytes);
+    bool ages; /* what it answers changes with time alone, without any of the calls above */
+};
+
+extern const struct policy policy_eager;  /* cleared when created, as most engines do */
+extern const struct policy policy_demand; /* touched on use, never returned */
+extern const struct policy policy_seed;   /* grows by powers of two, shrinks at the next request */
+extern const struct policy policy_kvlazy;
+/* No memory: what kvlazy's rules allow, by arithmetic. Tight: evicted cells are gone at once. model.c */
+extern const struct policy policy_model, policy_model_tight;
+
+/** Bytes of the page cover of n_cell[s] cells, from 0, in every stream s, in all tensors of the geometry. */
+uint64_t model_cover_bytes(const struct bench_config *config, const uint32_t *n_cell);
+
+#endif

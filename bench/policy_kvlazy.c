@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The policy under test, written as an embedder would write it: a copy of the host's memory table with the
+ * virtual clock in it, one sequence a slot, the three hooks and end_batch around every engine step, and poll
+ * when nothing is to do. Called by the replay and by longtail.c; it never looks into the cache.
+ */
+#include "policy_kvlazy.h"
+
+#include <kvlazy/kvlazy.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <bsd/stdlib.h>
+
+struct policy_state {
+    const struct bench_config *config;
+    const uint64_t *now_us;
+    kvlazy_cache *cache;
+    bool open;               /* begin left its batch open for the first step */
+    struct bench_rows *rows; /* [n_tensor] */
+    uint32_t n_tensor;
+    kvlazy_pos *pos;    /* [ubatch_tokens] */
+    kvlazy_seq_id *seq; /* [ubatch_tokens] */
+    uint32_t *cell_of;  /* [kv_size]: scratch of verify */
+};
+
+static int library_error(const char *call, int status)
+{
+    return bench_error("%s: %s (%s)", call, kvlazy_status_name(status), kvlazy_status_message(status));
+}
+
+static uint64_t virtual_now_ms(void *ctx)
+{
+    return *(const uint64_t *)ctx / 1000;
+}
+
+int bench_kvlazy_create(kvlazy_cache **cache, const struct bench_config *config, const kvlazy_mem *mem)
+{
+    kvlazy_layer *layers = calloc(config->n_layer, sizeof(*layers));
+    if (layers == NULL) {
+        return bench_error("out of memory");
+    }
+    for (uint32_t i = 0; i < config->n_layer; i++) {
+        layers[i].id = i;
+        layers[i].k_row_bytes = config->row_bytes;
+        layers[i].v_row_bytes = config->row_bytes;
+    }
+    kvlazy_params params;
+    kvlazy_params_init(&params);
+    params.kv_size = config->kv_size;
+    params.kv_size_initial = config->kv_initial;
+    params.slot_shrink_idle_ms = config->idle_ms;
+    params.n_stream = config->n_slot;
+    params.n_seq_max = config->n_slot;
+    params.layers = layers;
+    params.n_layer = config->n_layer;
+    params.mem = mem;
+    int status = kvlazy_create(&params, cache);
+    free(layers);
+    return status == KVLAZY_OK ? 0 : library_error("kvlazy_create", status);
+}
+
+int bench_kvlazy_rows(const kvlazy_cache *cache, const struct bench_config *config, struct bench_rows *rows)
+{
+    for (uint32_t t = 0; t < bench_tensors(config); t++) {
+        kvlazy_tensor tensor;
+        int status = t % 2 == 0 ? kvlazy_k(cache, t / 2, &tensor) : kvlazy_v(cache, t / 2, &tensor);
+        if (status != KVLAZY_OK) {
+            return library_error("kvlazy_k", status);
+        }
+        rows[t].data = tensor.data;
+        rows[t].row_bytes = tensor.row_bytes;
+        rows[t].stream_stride = tensor.stream_stride;
+    }
+    return 0;
+}
+
+static void lazy_destroy(struct policy_state *state)
+{
+    kvlazy_destroy(state->cache);
+    free(state->rows);
+    free(state->pos);
+    free(state->seq);
+    free(state->cell_of);
+    free(state);
+}
+
+static int lazy_create(struct policy_state **out, const struct bench_config *config, const uint64_t *now_us)
+{
+    struct policy_state *state = calloc(1, sizeof(*state));
+    if (state == NULL) {
+        return bench_error("out of memory");
+    }
+    state->config = config;
+    state->now_us = now_us;
+    state->n_tensor = bench_tensors(config);
+    state->rows = calloc(state->n_tensor, sizeof(*state->rows));
+    state->pos = calloc(config->ubatch_tokens, sizeof(*state->pos));
+    state->seq = calloc(config->ubatch_tokens, sizeof(*state->seq));
+    state->cell_of = calloc(config->kv_size, sizeof(*state->cell_of));
+    kvlazy_mem mem = *kvlazy_mem_host();
+    mem.ctx = (void *)(uintptr_t)now_us;
+    mem.now_ms = virtual_now_ms;
+    if (state->rows == NULL || state->pos == NULL || state->seq == NULL || state->cell_of == NULL) {
+        lazy_destroy(state);
+        return bench_error("out of memory");
+    }
+    if (bench_kvlazy_create(&state->cache, config, &mem) != 0 ||
+        bench_kvlazy_rows(state->cache, config, state->rows) != 0) {
+        lazy_destroy(state);
+        return -1;
+    }
+    *out = state;
+    return 0;
+}
+
+static int lazy_begin(struct policy_state *state, uint32_t slot, uint32_t limit, uint32_t *kept)
+{
+    int status = kvlazy_init_batch(state->cache);
+    if (status != KVLAZY_OK) {
+        return library_error("kvlazy_init_batch", status);
+    }
+    state->open = true;
+    status = kvlazy_seq_rm(state->cache, (kvlazy_seq_id)slot, (kvlazy_pos)limit, -1);
+    *kept = (uint32_t)(kvlazy_seq_pos_max(state->cache, (kvlazy_seq_id)slot) + 1);
+    return status == KVLAZY_OK ? 0 : library_error("kvlazy_seq_rm", status);
+}
+
+static int lazy_step(struct policy_state *state, uint32_t slot, uint32_t pos, uint32_t n)
+{
+    kvlazy_slot place;
+    for (uint32_t i = 0; i < n; i++) {
+        state->pos[i] = (kvlazy_pos)(pos + i);
+        state->seq[i] = (kvlazy_seq_id)slot;
+    }
+    kvlazy_ubatch ubatch = {.n_token = n, .pos = state->pos, .seq = state->seq};
+    int status = state->open ? KVLAZY_OK : kvlazy_init_batch(state->cache);
+    if (status != KVLAZY_OK) {
+        return library_error("kvlazy_init_batch", status);
+    }
+    state->open = false;
+    status = kvlazy_prepare(state->cache, &ubatch, 1, &place);
+    if (status != KVLAZY_OK) {
+        return library_error("kvlazy_prepare", status);
+    }
+    status = kvlazy_apply_ubatch(state->cache, &place, &ubatch);
+    if (status == KVLAZY_OK) {
+        bench_rows_write(state->rows, state->n_tensor, slot, place.cell, pos, n);
+    }
+    int ended = kvlazy_end_batch(state->cache);
+    if (status != KVLAZY_OK) {
+        return library_error("kvlazy_apply_ubatch", status);
+    }
+    return ended == KVLAZY_OK ? 0 : library_error("kvlazy_end_batch", ended);
+}
+
+static int lazy_verify(struct policy_state *state, uint32_t slot, uint32_t n)
+{
+    kvlazy_cells_view view = {.struct_size = sizeof(view)};
+    int status = kvlazy_cells(state->cache, slot, &view);
+    if (status != KVLAZY_OK) {
+        return library_error("kvlazy_cells", status);
+    }
+    uint32_t n_found = 0;
+    for (uint32_t cell = 0; cell < view.n_cell; cell++) {
+        if (view.pos[cell] >= 0 && (uint32_t)view.pos[cell] < n) {
+            state->cell_of[view.pos[cell]] = cell;
+            n_found++;
+        }
+    }
+    if (n_found != n) {
+        return bench_error("slot %u should hold %u tokens, its cells show %u", slot, n, n_found);
+    }
+    for (uint32_t pos = 0; pos < n; pos++) {
+        if (!bench_rows_hold(state->rows, state->n_tensor, slot, state->cell_of[pos], pos)) {
+            return bench_error("slot %u lost the row of position %u", slot, pos);
+        }
+    }
+    return 0;
+}
+
+static int lazy_poll(struct policy_state *state, uint64_t *next_ms)
+{
+    int status = kvlazy_poll(state->cache, next_ms);
+    return status == KVLAZY_OK ? 0 : library_error("kvlazy_poll", status);
+}
+
+static int lazy_resident(struct policy_state *state, uint64_t *bytes)
+{
+    int status = kvlazy_resident(state->cache, bytes);
+    return status == KVLAZY_OK ? 0 : library_error("kvlazy_resident", status);
+}
+
+const struct policy policy_kvlazy = {
+    .name = "kvlazy",
+    .create = lazy_create,
+    .destroy = lazy_destroy,
+    .begin = lazy_begin,
+    .step = lazy_step,
+    .verify = lazy_verify,
+    .poll = lazy_poll,
+    .resident = lazy_resident,
+};

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The two steps with which every part of the bench sets up a kvlazy cache: create it with the geometry of a
+ * run, and ask where its rows lie. Private to the bench.
+ */
+#ifndef BENCH_POLICY_KVLAZY_H
+#define BENCH_POLICY_KVLAZY_H
+
+#include "policy.h"
+
+#include <kvlazy/kvlazy.h>
+
+/** A cache of the options' geometry, one sequence a stream. mem NULL: this host with its own clock. 0 or -1. */
+int bench_kvlazy_create(kvlazy_cache **cache, const struct bench_config *config, const kvlazy_mem *mem);
+/** Fills rows[n_tensor]: K of layer 0, V of layer 0, K of layer 1, … 0 or -1. */
+int bench_kvlazy_rows(const kvlazy_cache *cache, const struct bench_config *config, struct bench_rows *rows);
+
+#endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Formats figures. Called by main.c and the micro figures; it computes nothing but ratios of what it is given,
+ * and with --keys writes one key=value a line and nothing else.
+ */
+#include "report.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <bsd/stdlib.h>
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+void report_time(char *text, size_t room, struct bench_series *ns)
+{
+    double median = bench_series_at(ns, 0.5);
+    const char *unit = "ns";
+    double scale = 1;
+    if (median >= 1e9) {
+        unit = "s", scale = 1e9;
+    } else if (median >= 1e6) {
+        unit = "ms", scale = 1e6;
+    } else if (median >= 1e4) {
+        unit = "us", scale = 1e3;
+    }
+    double low = ns->n < 20 ? 0 : 0.25; /* one interrupt in hundreds of rounds is not the spread */
+    snprintf(text, room, "%.3g %s (%.3g .. %.3g)", median / scale, unit, bench_series_at(ns, low) / scale,
+             bench_series_at(ns, 1 - low) / scale);
+}
+
+void report_bytes(char *text, size_t room, uint64_t bytes)
+{
+    if (bytes < 10 << 20) {
+        humanize_number(text, room, (int64_t)bytes, "B", HN_AUTOSCALE, HN_IEC_PREFIXES | HN_DECIMAL);
+    } else {
+        snprintf(text, room, "%.1f MiB", mib(bytes));
+    }
+}
+
+static void value_text(char *text, size_t room, double value, int digits)
+{
+    if (digits < 0) {
+        snprintf(text, room, "%.9g", value);
+    } else {
+        snprintf(text, room, "%.*f", digits, value);
+    }
+}
+
+static void report_key(const char *key, double value, int digits)
+{
+    char text[64];
+    value_text(text, sizeof(text), value, digits);
+    printf("%s=%s\n", key, text);
+    fflush(stdout);
+}
+
+void report_begin(const struct bench_config *config)
+{
+    if (!config->keys && config->micro) {
+        printf("%-46s %-32s %-42s %10s  %s\n", "figure, default geometry: median (spread)", "kvlazy", "compared with",
+               "value", "wanted");
+        fflush(stdout);
+    }
+}
+
+void report_figure(const struct bench_config *config, const struct figure *figure)
+{
+    if (!config->keys) {
+        char text[64];
+        value_text(text, sizeof(text), figure->value, figure->digits);
+        printf("%-46s %-32s %-42s %10s  %s\n", figure->what, figure->ours, figure->other, text,
+               figure->wanted == NULL ? "" : figure->wanted);
+        fflush(stdout);
+    } else if (figure->key != NULL) {
+        report_key(figure->key, figure->value, figure->digits);
+    }
+}
+
+static double first_token_ms(const struct replay_result *result)
+{
+    return result->n_request == 0 ? 0 : (double)result->first_token_ns / 1e6 / result->n_request;
+}
+
+static double end_mib(const struct replay_result *result)
+{
+    return result->n_sample == 0 ? 0 : mib(result->sample[result->n_sample - 1]);
+}
+
+static void contest_keys(const struct contest *contest)
+{
+    for (int i = 0; i < CONTEST_POLICIES; i++) {
+        const struct replay_result *result = contest->result[i];
+        const struct {
+            const char *suffix;
+            double value;
+            int digits;
+        } key[] = {
+            {"avg_mib", replay_average_mib(result), 1},
+            {"peak_mib", mib(result->peak_bytes), 1},
+            {"end_mib", end_mib(result), 1},
+            {"first_token_ms", first_token_ms(result), 3},
+            {"recomputed_tokens", (double)result->recomputed_tokens, 0},
+            {"create_ms", (double)result->create_ns / 1e6, 3},
+        };
+        for (size_t k = 0; k < sizeof(key) / sizeof(key[0]); k++) {
+            char name[64];
+            snprintf(name, sizeof(name), "trace_%s_%s", contest->policy[i]->name, key[k].suffix);
+            report_key(name, key[k].value, key[k].digits);
+        }
+    }
+}
+
+static void contest_table(const struct bench_config *config, const struct trace *trace, const struct contest *contest)
+{
+    printf("\n%s, %zu of %zu requests; %u slots x %u cells, %u layers, rows of %u B; idle %u s, initial %u cells\n",
+           config->trace_path == NULL ? "the built-in trace" : config->trace_path, trace->n_request, trace->n_in_file,
+           config->n_slot, config->kv_size, config->n_layer, config->row_bytes, config->idle_ms / 1000,
+           bench_initial(config));
+    printf("%-10s %12s %12s %12s %12s %16s %12s %10s\n", "policy", "average MiB", "peak MiB", "end MiB", "create ms",
+           "first token ms", "recomputed", "ran s");
+    for (int i = 0; i < CONTEST_POLICIES; i++) {
+        const struct replay_result *result = contest->result[i];
+        printf("%-10s %12.1f %12.1f %12.1f %12.3f %16.2f %12llu %10.1f\n", contest->policy[i]->name,
+               replay_average_mib(result), mib(result->peak_bytes), end_mib(result), (double)result->create_ns / 1e6,
+               first_token_ms(result), (unsigned long long)result->recomputed_tokens, (double)result->wall_ns / 1e9);
+    }
+    for (int i = 0; i < 2; i++) {
+        const struct replay_result *model = i == 0 ? contest->model : contest->tight_model;
+        printf("%-10s %12.1f %12.1f %12.1f %12s %16s %12llu\n", i == 0 ? "(model)" : "(tight)",
+               replay_average_mib(model), mib(model->peak_bytes), end_mib(model), "", "",
+               (unsigned long long)model->recomputed_tokens);
+    }
+}
+
+void report_contest(const struct bench_config *config, const struct trace *trace, struct contest *contest)
+{
+    double lazy = replay_average_mib(contest->result[CONTEST_KVLAZY]);
+    double cover = replay_average_mib(contest->model), tight = replay_average_mib(contest->tight_model);
+    double seed = replay_average_mib(contest->result[CONTEST_SEED]);
+    if (config->keys) {
+        contest_keys(contest);
+        report_key("trace_model_avg_mib", cover, 1);
+        report_key("trace_kvlazy_over_cover", lazy / cover, 4);
+        report_key("trace_kvlazy_over_tight_cover", lazy / tight, 4);
+        report_key("trace_kvlazy_vs_seed", lazy / seed, 4);
+    } else {
+        contest_table(config, trace, contest);
+        printf("kvlazy / page cover of the cells its rules leave live, or left live in the last %g s: %.4f  (<= 1.05)\n",
+               1.5 * config->idle_ms / 1000, lazy / cover);
+        printf("the same, but evicted cells count no longer than they live: %.4f\n", lazy / tight);
+        printf("kvlazy / seed: %.4f\n", lazy / seed);
+        fflush(stdout);
+    }
+    if (contest->model->recomputed_tokens != contest->result[CONTEST_KVLAZY]->recomputed_tokens ||
+        contest->model->last_token_us != contest->result[CONTEST_KVLAZY]->last_token_us) {
+        fprintf(stderr, "bench: note: kvlazy evicted other tokens than the model's rules do\n");
+    }
+}
+
+static FILE *open_data(const struct bench_config *config, const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/%s", config->data_dir, name);
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        bench_error("%s: %s", path, strerror(errno));
+    }
+    return file;
+}
+
+static int close_data(FILE *file, const char *name)
+{
+    bool bad = ferror(file) != 0;
+    bad = fclose(file) != 0 || bad;
+    return bad ? bench_error("%s: %s", name, strerror(errno)) : 0;
+}
+
+/* A name as gnuplot reads it between single quotes. */
+static void write_quoted(FILE *file, const char *variable, const char *text)
+{
+    fprintf(file, "%s = '", variable);
+    for (; *text != '\0'; text++) {
+        fputs(*text == '\'' ? "''" : (char[]){*text, '\0'}, file);
+    }
+    fputs("'\n", file);
+}
+
+int report_plot(const struct bench_config *config, const struct trace *trace, const struct contest *contest)
+{
+    FILE *data = open_data(config, "memory.dat");
+    if (data == NULL) {
+        return -1;
+    }
+    fprintf(data, "# virtual minutes, then resident MiB: eager demand seed kvlazy\n");
+    for (uint32_t i = 0; i < contest->grid.n_sample; i++) {
+        fprintf(data, "%.4f", (double)i * (double)contest->grid.step_us / 60e6);
+        for (int k = 0; k < CONTEST_POLICIES; k++) {
+            fprintf(data, " %.2f", mib(contest->result[k]->sample[i]));
+        }
+        fputc('\n', data);
+    }
+    if (close_data(data, "memory.dat") != 0) {
+        return -1;
+    }
+    FILE *vars = open_data(config, "memory.vars");
+    if (vars == NULL) {
+        return -1;
+    }
+    char title[512];
+    const char *name = config->trace_path == NULL ? "the built-in trace" : strrchr(config->trace_path, '/');
+    name = name == NULL ? config->trace_path : name + (*name == '/');
+    snprintf(title, sizeof(title), "%.200s: %zu requests, %u slots x %u cells", name, trace->n_request, config->n_slot,
+             config->kv_size);
+    write_quoted(vars, "plot_title", title);
+    write_quoted(vars, "plot_path", config->plot_path);
+    for (int k = 0; k < CONTEST_POLICIES; k++) {
+        fprintf(vars, "%s_mib = %.0f\n", contest->policy[k]->name, replay_average_mib(contest->result[k]));
+    }
+    return close_data(vars, "memory.vars");
+}

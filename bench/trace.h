@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A trace: when requests arrive and how many tokens each brings and gets. Either read from a CSV file or
+ * built in. It never holds more than that; cutting and scheduling are the replay's.
+ */
+#ifndef BENCH_TRACE_H
+#define BENCH_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct request {
+    uint64_t arrival_us; /* from the first arrival */
+    uint32_t context_tokens, generated_tokens;
+};
+
+struct trace {
+    struct request *request;
+    size_t n_request;
+    size_t n_in_file; /* before thinning */
+};
+
+/**
+ * Reads every take-th request, the first one among them. 0, or -1 with file, line and value in bench_why().
+ * The file: a header line TIMESTAMP,ContextTokens,GeneratedTokens, then a line a request in order of time.
+ * TIMESTAMP is "2023-11-16 18:17:03.9799600" or seconds, the same throughout a file.
+ */
+int trace_read(struct trace *trace, const char *path, uint32_t take);
+/** The trace of trace_builtin.c. */
+int trace_builtin(struct trace *trace, uint32_t take);
+void trace_free(struct trace *trace);
+
+/** Appends one request. For the two above. */
+int trace_append(struct trace *trace, uint64_t arrival_us, uint32_t context_tokens, uint32_t generated_tokens);
+
+#endif
