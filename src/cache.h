@@ -172,11 +172,11 @@ void kvl_close_batch(kvlazy_cache *cache);
 /* keep := live cells, in every stream. */
 void kvl_keep_live(kvlazy_cache *cache);
 
-/* Pages under cells.keep and keep_end of every stream, each once. */
-uint64_t kvl_kept_pages(kvlazy_cache *cache);
+/* Pages under cells.keep and keep_end of every stream, each once; all of them or those that are touched. */
+uint64_t kvl_kept_pages(kvlazy_cache *cache, bool touched_only);
 
-/* Gives back every touched page outside the cover of what is kept, and where give_read says so those that
- * were only read. The bytes of fallow cells that are not kept read zero afterwards, and the cells are settled. */
+/* Gives back every touched page outside the cover of what is kept, and where give_read says so those that were
+ * only read. Settles nothing: a page that is kept for a plan alone must come due when the plan comes to nothing. */
 void kvl_release_outside_keep(kvlazy_cache *cache);
 
 /* Gives back what fallow cells of min_age leave free, at most one piece. Answers whether more is due. */

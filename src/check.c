@@ -30,6 +30,22 @@ static kvl_fault check_live_touched(const kvlazy_cache *c, uint32_t s)
     return (kvl_fault){0};
 }
 
+/* A touched page has a cell that will come due, or one that lives: else nothing would ever give it back. */
+static kvl_fault check_all_due(kvlazy_cache *c)
+{
+    if (c->arena.n_refused)
+        return (kvl_fault){0}; /* what the host refused waits for its own time */
+    kvl_keep_live(c);
+    for (uint32_t s = 0; s < c->params.n_stream; s++) {
+        kvl_cells *cells = &c->stream[s].cells;
+
+        for (size_t w = 0; w < kvl_bits_words(cells->n_cell); w++)
+            cells->keep[w] |= cells->fallow[w];
+    }
+    uint64_t n = kvl_kept_pages(c, true);
+    return n != c->arena.n_touched ? (kvl_fault){"touched pages, under live or fallow cells", c->arena.n_touched, n} : (kvl_fault){0};
+}
+
 static kvl_fault check_seqs(const kvlazy_cache *c)
 {
     uint32_t n_pending = 0;
@@ -41,7 +57,7 @@ static kvl_fault check_seqs(const kvlazy_cache *c)
     return (kvl_fault){0};
 }
 
-static kvl_fault check(const kvlazy_cache *c)
+static kvl_fault check(kvlazy_cache *c)
 {
     kvl_fault fault = check_arena(&c->arena);
 
@@ -49,6 +65,8 @@ static kvl_fault check(const kvlazy_cache *c)
         fault = kvl_cells_check(&c->stream[s].cells);
     for (uint32_t s = 0; !fault.what && s < c->params.n_stream; s++)
         fault = check_live_touched(c, s);
+    if (!fault.what)
+        fault = check_all_due(c);
     return fault.what ? fault : check_seqs(c);
 }
 

@@ -186,7 +186,7 @@ static bool fits_after(kvlazy_cache *c, const kvl_goal *goal, uint64_t n_lose)
 {
     forget_plan(c);
     plan_loss(c, goal, NULL, n_lose);
-    return kvl_pages_bytes(&c->arena, kvl_kept_pages(c)) <= goal->max_bytes;
+    return kvl_pages_bytes(&c->arena, kvl_kept_pages(c, false)) <= goal->max_bytes;
 }
 
 /* The least that has to go for the pages of what stays to fit. */

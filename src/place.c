@@ -312,7 +312,7 @@ static void keep_planned(kvlazy_cache *c, uint32_t n_token)
 static bool tokens_fit(kvlazy_cache *c, uint32_t n_token)
 {
     keep_planned(c, n_token);
-    return within_budget(c, kvl_kept_pages(c));
+    return within_budget(c, kvl_kept_pages(c, false));
 }
 
 /* The first token that does not fit any more; the whole batch does not. */
@@ -455,7 +455,7 @@ uint32_t kvlazy_room(const kvlazy_cache *cache, kvlazy_seq_id seq)
             uint32_t middle = (uint32_t)(fit + (unfit - fit) / 2);
 
             keep_lowest(c, stream, middle);
-            if (within_budget(c, kvl_kept_pages(c)))
+            if (within_budget(c, kvl_kept_pages(c, false)))
                 fit = middle;
             else
                 unfit = middle;

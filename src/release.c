@@ -61,7 +61,7 @@ static uint32_t next_cell(const kvl_stream *stream, uint32_t from, bool kept)
     return from < stream->keep_end ? stream->keep_end : from;
 }
 
-uint64_t kvl_kept_pages(kvlazy_cache *c)
+uint64_t kvl_kept_pages(kvlazy_cache *c, bool touched_only)
 {
     uint64_t n = 0;
 
@@ -78,7 +78,8 @@ uint64_t kvl_kept_pages(kvlazy_cache *c)
                 uint64_t first = kvl_max(done, kvl_page_floor(&c->arena, rows.begin));
 
                 done = kvl_max(done, kvl_page_ceil(&c->arena, rows.end));
-                n += done - kvl_min(first, done);
+                if (first < done)
+                    n += touched_only ? kvl_bits_count(c->arena.touched, first, done) : done - first;
             }
         }
     }
@@ -125,6 +126,19 @@ static void offer_tensor(kvlazy_cache *c, const kvl_tensor *t)
     }
 }
 
+void kvl_release_outside_keep(kvlazy_cache *c)
+{
+    uint32_t idle_ms = c->params.slot_shrink_idle_ms;
+    uint64_t n_refused = c->arena.n_refused;
+
+    kvl_arena_gather(&c->arena);
+    for (uint32_t t = 0; t < c->geometry.n_tensor; t++)
+        offer_tensor(c, &c->geometry.tensor[t]);
+    kvl_arena_give(&c->arena);
+    /* Everything free was offered: what is left to ask again for is what was refused now. */
+    c->retry_ms = c->arena.n_refused > n_refused && idle_ms ? c->now_ms + idle_ms : KVL_NEVER;
+}
+
 /* ------------------------------------------------------------------------------------------- settling */
 
 static void zero_rows(kvlazy_cache *c, uint32_t stream, uint32_t begin, uint32_t end)
@@ -151,24 +165,15 @@ static void settle_stream(kvlazy_cache *c, uint32_t s)
     }
 }
 
-void kvl_release_outside_keep(kvlazy_cache *c)
+/* Fallow cells that are not kept are dealt with: nothing will look at them again. */
+static void settle(kvlazy_cache *c)
 {
-    uint64_t n_refused = c->arena.n_refused;
-
-    kvl_arena_gather(&c->arena);
-    for (uint32_t t = 0; t < c->geometry.n_tensor; t++)
-        offer_tensor(c, &c->geometry.tensor[t]);
-    kvl_arena_give(&c->arena);
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         settle_stream(c, s);
         if (c->stream[s].give_read)
             c->stream[s].read_end = 0;
         c->stream[s].give_read = false;
     }
-    if (c->arena.n_refused > n_refused)
-        c->retry_ms = c->params.slot_shrink_idle_ms ? c->now_ms + c->params.slot_shrink_idle_ms : KVL_NEVER;
-    else
-        c->retry_ms = KVL_NEVER; /* all that is free was offered, and taken */
 }
 
 /* ------------------------------------------------------------------------------------------- in pieces */
@@ -179,6 +184,7 @@ bool kvl_release_piece(kvlazy_cache *c, uint64_t now_ms)
     uint64_t n_left = keep_young(c, kvl_stamp(c, now_ms), kvl_max(KVL_PIECE_BYTES / cell_bytes, 1));
 
     kvl_release_outside_keep(c);
+    settle(c);
     return n_left > 0;
 }
 
