@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A scripted operating system behind kvlazy_mem. Tests set its clock by hand, read what it was asked, let
+ * any call fail, refuse releases, hand out dirty memory and choose the size of a page. It keeps its own
+ * picture of which pages are committed, so that a test can hold the library's figures against it, and
+ * watches that every request keeps the contract of mem.h. It never decides anything a script does not say.
+ */
+#ifndef FAKE_MEM_H
+#define FAKE_MEM_H
+
+#include <kvlazy/mem.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+enum fake_kind {
+    FAKE_PAGE_BYTES,
+    FAKE_RESERVE,
+    FAKE_UNRESERVE,
+    FAKE_COMMIT,
+    FAKE_DECOMMIT,
+    FAKE_RESIDENT,
+    FAKE_NOW,
+    FAKE_KINDS,
+    FAKE_ANY /* reserve, commit and decommit together: the calls that a host may refuse */
+};
+
+enum { FAKE_MAPS = 16, FAKE_LOG = 1024 };
+
+/* One reservation. state has a byte per page: 1 while it is committed. */
+struct fake_map {
+    unsigned char *addr, *state;
+    size_t bytes;
+    unsigned char *base; /* what was really mapped, to have addr aligned to a page of the fake */
+    size_t base_bytes;
+};
+
+struct fake_call {
+    enum fake_kind kind;
+    size_t n_range, bytes; /* asked for */
+    const void *addr;      /* of the first range */
+};
+
+struct fake_mem {
+    kvlazy_mem table; /* give this to kvlazy */
+
+    /* The script. Set before or between calls. */
+    size_t page;                                /* default 4096 */
+    uint64_t now;                               /* what now_ms answers */
+    bool dirty_reserve;                         /* fresh pages hold 0xAA */
+    bool lazy_decommit;                         /* decommit answers "done" and leaves the bytes */
+    bool refuse_decommit;                       /* every range */
+    const unsigned char *refuse_lo, *refuse_hi; /* ranges that overlap [lo, hi) */
+    uint64_t budget_bytes;                      /* commit is refused when more than this would be committed; 0: never */
+    bool half_commit;                           /* a commit that fails has done its first pages all the same */
+    bool ask_kernel;          /* resident answers with mincore instead of the model; 4 KiB pages only */
+    enum fake_kind fail_kind; /* with fail_in: */
+    int fail_in;              /* n > 0: the n-th call of that kind from now fails, once */
+    bool failed;              /* it did */
+
+    /* What happened. */
+    struct fake_map map[FAKE_MAPS];
+    uint64_t n_call[FAKE_KINDS];
+    uint64_t committed_bytes, decommitted_bytes; /* in the model now; ever taken back (pages that were committed) */
+    struct fake_call log[FAKE_LOG]; /* commit, decommit, reserve, unreserve; the first FAKE_LOG since fake_forget */
+    size_t n_log;
+    char broken[200]; /* the first breach of the contract, or "" */
+    pthread_mutex_t lock;
+};
+
+void fake_init(struct fake_mem *fake);
+void fake_done(struct fake_mem *fake);
+
+/* The n-th call of a kind from now on fails once. */
+void fake_fail(struct fake_mem *fake, enum fake_kind kind, int n);
+
+/* Empties the log and the counters of calls; keeps the memory. */
+void fake_forget(struct fake_mem *fake);
+
+/* Reservations that are still there. */
+int fake_mappings(const struct fake_mem *fake);
+
+/* Committed bytes among [addr, addr + bytes), by the model. */
+uint64_t fake_committed(struct fake_mem *fake, const void *addr, size_t bytes);
+
+/* Fails the running test if the contract was broken. */
+void fake_assert_kept(const struct fake_mem *fake);
+
+#endif

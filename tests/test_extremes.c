@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Far ends: clocks that jump by years or start near their end, idle times of seven weeks, the largest caches,
+ * paddings and numbers of sequences. Counters must not wrap and sums must not overflow.
+ */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t jumps[] = {500,        1ull << 31,       (1ull << 31) + 1,   (1ull << 32) - 1,
+                                 1ull << 32, (1ull << 32) + 5, (1ull << 32) + 500, (3ull << 32) + 499,
+                                 1ull << 40, UINT64_MAX / 2};
+static const uint64_t starts[] = {0, 1, 1000, (1ull << 32) - 100, 1ull << 32, (1ull << 45) + 77, UINT64_MAX / 2};
+
+static void any_time_later_is_later(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < sizeof starts / sizeof *starts; s++)
+        for (size_t j = 0; j < sizeof jumps / sizeof *jumps; j++) {
+            struct rig *r = rig_new();
+
+            r->params.kv_size_initial = 128;
+            r->fake.now = starts[s];
+            rig_open(r);
+            ok(turn(r, 0, 0, 300));
+            ok(turn(r, 1, 0, 100));
+            ok(kvlazy_seq_rm(r->cache, 1, 20, -1)); /* 320 live, free pages behind */
+            r->fake.now += jumps[j];
+            if (jumps[j] > 750)
+                ok(kvlazy_poll(r->cache, NULL));
+            else
+                settle(r);
+            sound(r);
+            if (stats(r).live_cells != 128 || stats(r).touched_bytes != cover(r))
+                print_error("from %llx by %llx\n", (unsigned long long)starts[s], (unsigned long long)jumps[j]);
+            assert_int_equal(stats(r).live_cells, 128);
+            assert_int_equal(stats(r).touched_bytes, cover(r));
+            rig_free(r);
+        }
+}
+
+/* The same through end_batch: free pages, no poll. */
+static void decay_over_long_times(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < sizeof starts / sizeof *starts; s++)
+        for (size_t j = 0; j < sizeof jumps / sizeof *jumps; j++) {
+            struct rig *r = rig_new();
+
+            r->fake.now = starts[s];
+            rig_open(r);
+            ok(turn(r, 0, 0, 300));
+            ok(kvlazy_seq_rm(r->cache, 0, 1, -1));
+            r->fake.now += jumps[j] < 750 ? 750 : jumps[j];
+            ok(turn(r, 0, 1, 1));
+            if (stats(r).touched_bytes != cover(r))
+                print_error("from %llx by %llx\n", (unsigned long long)starts[s], (unsigned long long)jumps[j]);
+            assert_int_equal(stats(r).touched_bytes, cover(r));
+            sound(r);
+            rig_free(r);
+        }
+}
+
+static void nothing_is_old_too_early(void **state)
+{
+    struct rig *r = *state;
+    uint64_t next;
+    char *before;
+
+    r->params.slot_shrink_idle_ms = UINT32_MAX;
+    r->params.kv_size_initial = 10;
+    r->fake.now = 1ull << 50;
+    rig_open(r);
+    ok(turn(r, 0, 0, 300));
+    ok(kvlazy_seq_rm(r->cache, 0, 200, -1));
+    before = rig_dump(r);
+    for (int i = 0; i < 16; i++) { /* fifteen steps of three days: 2^28 ms each */
+        ok(poll_next(r, &next));
+        assert_true(next > 0 && next <= UINT32_MAX);
+        if (i < 15)
+            r->fake.now += 1u << 28;
+    }
+    unchanged(r, before);
+    r->fake.now += 1u << 28;
+    ok(kvlazy_poll(r->cache, NULL)); /* 2^32 ms: the sequence is idle */
+    assert_int_equal(stats(r).live_cells, 10);
+    r->fake.now += 1ull << 31;
+    ok(kvlazy_poll(r->cache, NULL));
+    assert_int_equal(stats(r).touched_bytes, cover(r));
+    sound(r);
+}
+
+static void the_longest_idle_of_long_idles(void **state)
+{
+    struct rig *r = *state;
+
+    r->params.kv_size_initial = 100;
+    rig_open(r);
+    ok(turn(r, 0, 0, 100));
+    r->fake.now += (1ull << 32) - 10; /* a stamp of 32 bits would call s1 the elder */
+    ok(turn(r, 1, 0, 100));
+    r->fake.now += 600;
+    ok(kvlazy_poll(r->cache, NULL));
+    sound(r);
+    assert_int_equal(kvlazy_seq_pos_max(r->cache, 0), -1);
+    assert_int_equal(kvlazy_seq_pos_max(r->cache, 1), 99);
+}
+
+static void the_largest_cache(void **state)
+{
+    struct rig *r = *state;
+    static const size_t rows[1][2] = {{1, 0}};
+
+    rig_rows(r, 1, rows);
+    r->params.kv_size = INT32_MAX;
+    r->params.kv_size_initial = INT32_MAX - 1;
+    r->params.n_pad = 1u << 30;
+    ok(kvlazy_create(&r->params, &r->cache));
+    r->n_stream = 1;
+    r->kv_size = 4096; /* enough for what the rig writes down */
+    r->n_seq = 4;
+    r->stamp = calloc(r->kv_size, sizeof *r->stamp);
+    assert_non_null(r->stamp);
+    ok(kvlazy_k(r->cache, r->layers[0].id, &r->tensor[r->n_tensor++]));
+    assert_int_equal(stats(r).reserved_bytes, 1u << 31);
+    assert_int_equal(kvlazy_room(r->cache, 0), INT32_MAX);
+    ok(turn(r, 0, 0, 100));
+    assert_int_equal(kvlazy_n_kv(r->cache, &r->slot[0]), 1 << 30);
+    assert_int_equal(kvlazy_room(r->cache, 0), INT32_MAX - 100);
+    assert_true(stats(r).cap_cells <= INT32_MAX);
+    ok(kvlazy_trim(r->cache, 10));
+    sound(r);
+    assert_int_equal(stats(r).live_cells, 10);
+}
+
+static void many_sequences(void **state)
+{
+    struct rig *r = *state;
+    kvlazy_cells_view view = {.struct_size = sizeof view};
+
+    r->params.n_seq_max = 65536;
+    r->params.kv_size = 100;
+    rig_open(r);
+    ok(put(r, 65535, 0, 3));
+    ok(put(r, 0, 0, 3));
+    ok(put_owned(r, 3, SEQ(65535, 64, 4000), 3, 1)); /* s64 and s4000 are empty: they may start at 3 */
+    assert_int_equal(kvlazy_seq_pos_min(r->cache, 4000), 3);
+    ok(kvlazy_cells(r->cache, 0, &view));
+    assert_int_equal(view.owner_words, 1024);
+    sound(r);
+}
+
+static void many_streams(void **state)
+{
+    struct rig *r = *state;
+    static const size_t rows[1][2] = {{34, 2}};
+
+    rig_rows(r, 1, rows);
+    r->params.n_stream = r->params.n_seq_max = 3000;
+    r->params.kv_size = 10;
+    rig_open(r);
+    ok(turn(r, 2999, 0, 10));
+    ok(turn(r, 1500, 5, 3));
+    expect(turn(r, 2999, 10, 1), KVLAZY_ENOSLOT);
+    ok(kvlazy_seq_rm(r->cache, -1, 7, -1));
+    assert_int_equal(stats(r).live_cells, 9);
+    ok(kvlazy_trim(r->cache, 5));
+    assert_int_equal(stats(r).live_cells, 7);
+    assert_int_equal(stats(r).touched_bytes, cover(r));
+    sound(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_time_later_is_later),
+        cmocka_unit_test(decay_over_long_times),
+        RIG_TEST(nothing_is_old_too_early),
+        RIG_TEST(the_longest_idle_of_long_idles),
+        RIG_TEST(the_largest_cache),
+        RIG_TEST(many_sequences),
+        RIG_TEST(many_streams),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
