@@ -63,10 +63,10 @@ static int by_rank(const void *a, const void *b)
 /* The sequences of one stream, or of all, that may lose tokens, longest idle first. */
 static uint32_t rank(kvlazy_cache *c, const kvl_goal *goal, const kvl_stream *only)
 {
-    uint32_t n = 0;
+    uint32_t first = only ? only->cells.seq_first : 0, n_seq = only ? only->cells.n_seq : c->params.n_seq_max, n = 0;
 
-    for (kvlazy_seq_id id = 0; id < (kvlazy_seq_id)c->params.n_seq_max; id++)
-        if ((!only || kvl_stream_of(c, id) == only) && may_lose(c, goal, id))
+    for (kvlazy_seq_id id = (kvlazy_seq_id)first; id < (kvlazy_seq_id)(first + n_seq); id++)
+        if (may_lose(c, goal, id))
             c->rank[n++] = (kvl_rank){c->seq[id].stamp_ms, id};
     qsort(c->rank, n, sizeof *c->rank, by_rank);
     return n;

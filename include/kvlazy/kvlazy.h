@@ -134,13 +134,13 @@ typedef struct kvlazy_layer {
 /** What to create. kvlazy_params_init() fills in the defaults; a 0 put there afterwards means what its line says. */
 typedef struct kvlazy_params {
     size_t struct_size;           /* sizeof(kvlazy_params), by kvlazy_params_init() */
-    uint32_t kv_size;             /* hard maximum of cells per stream, ≥ 1: what is reserved. No default */
+    uint32_t kv_size;             /* hard maximum of cells per stream, 1 to 2^31 - 1: what is reserved. No default */
     uint32_t kv_size_initial;     /* cells that the idle conversations of a stream may keep together;
                                      0 (default), or above kv_size: kv_size, so that no token is ever evicted */
     uint32_t slot_shrink_idle_ms; /* default 30000; 0: never shrink by itself */
     uint32_t n_stream;            /* default 1 (0 too); 1 or n_seq_max */
     uint32_t n_seq_max;           /* 0 (default): n_stream. At most 65536 */
-    uint32_t n_pad;               /* default 256 (0 too); a power of two: n_kv is rounded up to it */
+    uint32_t n_pad;               /* default 256 (0 too); a power of two up to 2^30: n_kv is rounded up to it */
     uint32_t n_swa;               /* sliding window; not built yet: non-zero is ENOTSUP */
     int swa_type;                 /* KVLAZY_SWA_NONE */
     uint32_t n_pos_per_token;     /* default 1 (0 too); position planes are not built yet: ENOTSUP */
@@ -149,8 +149,8 @@ typedef struct kvlazy_params {
     uint32_t flags;               /* KVLAZY_SHRINK_AT_INIT, …; default 0 */
     uint64_t budget_bytes;        /* ceiling for touched bytes; 0 (default): none. Free pages go back before a
                                      batch is refused */
-    const kvlazy_layer *layers;   /* [n_layer], copied */
-    uint32_t n_layer;
+    const kvlazy_layer *layers;   /* [n_layer], copied; a layer with neither K nor V is no error */
+    uint32_t n_layer;             /* 0: cells are kept and nothing is reserved */
     kvlazy_cache *with;           /* a linked cache; not built yet: non-NULL is ENOTSUP */
     const kvlazy_mem *mem;        /* NULL: this host. Copied */
     const char *name;             /* in log lines; copied. NULL: "kv" */
@@ -220,9 +220,9 @@ KVLAZY_API int kvlazy_init_batch(kvlazy_cache *cache);
  * lowest index first. Fills slots[n_ubatch] when all fit. Opens a batch if none is open. Changes no cell and
  * commits no page; under budget_bytes it may give back pages without tokens, if the whole batch then fits.
  * The positions of a sequence must go on at pos_max + 1, never decrease and leave no gap. An empty sequence
- * may start anywhere and take the batch's positions in any order that leaves no gap, unless eviction emptied
- * it: then they start at 0, until the engine removes the sequence whole (kvlazy_seq_rm from ≤ 0 to open, or
- * kvlazy_clear).
+ * may start anywhere and take the batch's positions in any order that leaves no gap, unless eviction took tokens
+ * of it since the engine last went on where it ended: then the lowest must be 0, until the engine removes the
+ * sequence whole (kvlazy_seq_rm from ≤ 0 to open, or kvlazy_clear).
  * Fails: EINVAL; EPOS; ENOSLOT; EBUDGET; ENOMEM. Then the batch is closed and kvlazy_refused() says whose
  * token it was.
  * Cost: O(tokens) plus a scan for free cells, 64 cells a step.
