@@ -24,11 +24,11 @@ struct kvlazy_arena {
     char *base;
     uint32_t page_shift;
     uint64_t n_page;
-    uint64_t *touched;  /* bits, one a page */
-    uint64_t n_touched; /* pages */
-    uint64_t n_released;/* pages, running total */
-    uint64_t n_refused; /* ranges the host would not take back, running total */
-    bool gives_zeros;   /* a page given back reads zero: probed, some hosts' does not (qemu-user) */
+    uint64_t *touched;   /* bits, one a page */
+    uint64_t n_touched;  /* pages */
+    uint64_t n_released; /* pages, running total */
+    uint64_t n_refused;  /* ranges the host would not take back, running total */
+    bool gives_zeros;    /* a page given back reads zero: probed, some hosts' does not (qemu-user) */
 
     kvlazy_range *range; /* gathered, ascending */
     uint32_t n_range, cap_range;

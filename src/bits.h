@@ -72,15 +72,18 @@ static inline uint64_t kvl_bits_count(const uint64_t *word, uint64_t begin, uint
 /* The first i in [from, end) whose bit is `value`; end if there is none. */
 static inline uint64_t kvl_bits_next(const uint64_t *word, uint64_t from, uint64_t end, bool value)
 {
+    uint64_t flip = value ? 0 : ~UINT64_C(0), w = from / KVL_WORD_BITS;
+
     if (from >= end)
         return end;
-    for (uint64_t w = from / KVL_WORD_BITS; w <= (end - 1) / KVL_WORD_BITS; w++) {
-        uint64_t hit = (value ? word[w] : ~word[w]) & kvl_bits_mask(w, from, end);
-
-        if (hit)
-            return w * KVL_WORD_BITS + (uint64_t)__builtin_ctzll(hit);
+    uint64_t hit = (word[w] ^ flip) & (~UINT64_C(0) << (from % KVL_WORD_BITS));
+    while (!hit) {
+        if (++w > (end - 1) / KVL_WORD_BITS)
+            return end;
+        hit = word[w] ^ flip;
     }
-    return end;
+    uint64_t i = w * KVL_WORD_BITS + (uint64_t)__builtin_ctzll(hit);
+    return i < end ? i : end;
 }
 
 /* One past the highest set bit below `end`; 0 if there is none. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* cache: creates and destroys a cache, hands out what can be looked at, and holds what every call does first and last. */
+/*
+ * cache: creates, links and destroys caches, hands out what can be looked at, and holds what every call does first
+ * and last.
+ */
 #include "cache.h"
 
 #define MAGIC UINT64_C(0x6b766c617a790001) /* "kvlazy", layout 1 */
@@ -28,40 +31,47 @@ int kvl_enter(const kvlazy_cache *cache)
 
     if (!kvl_is_cache(c))
         return KVLAZY_EINVAL;
-    if (KVL_LIKELY(pthread_mutex_trylock(&c->lock) == 0))
+    if (KVL_LIKELY(pthread_mutex_trylock(&c->group->lock) == 0))
         return KVLAZY_OK;
-    atomic_fetch_add(&c->n_waiting, 1);
-    pthread_mutex_lock(&c->lock);
-    atomic_fetch_sub(&c->n_waiting, 1);
+    atomic_fetch_add(&c->group->n_waiting, 1);
+    pthread_mutex_lock(&c->group->lock);
+    atomic_fetch_sub(&c->group->n_waiting, 1);
     return KVLAZY_OK;
 }
 
 int kvl_leave(const kvlazy_cache *cache, int status)
 {
+    enum { TOLD = 3 }; /* caches of a group that a call may have notes of; more are told later */
     kvlazy_cache *c = mutable(cache);
+    kvl_log lines[TOLD];
+    uint32_t n = 0;
 
     kvl_check_or_die(c);
-    if (KVL_LIKELY(!c->log.n_line)) {
-        pthread_mutex_unlock(&c->lock);
-        return status;
-    }
-    kvl_log lines;
-    kvl_log_take(&c->log, &lines);
-    pthread_mutex_unlock(&c->lock);
-    kvl_log_tell(&lines);
+    for (kvlazy_cache *m = c->group->first; m && n < TOLD; m = m->next)
+        if (KVL_UNLIKELY(m->log.n_line))
+            kvl_log_take(&m->log, &lines[n++]);
+    pthread_mutex_unlock(&c->group->lock);
+    for (uint32_t i = 0; i < n; i++)
+        kvl_log_tell(&lines[i]);
     return status;
+}
+
+static void age_cells(kvlazy_cache *c, uint64_t from_ms, uint64_t to_ms)
+{
+    if (KVL_LIKELY(to_ms - c->aged_ms < AGING_MS))
+        return;
+    for (uint32_t s = 0; s < c->params.n_stream; s++)
+        kvl_cells_age_all(&c->stream[s].cells, kvl_stamp(c, from_ms), to_ms - from_ms, AGE_MAX_MS);
+    c->aged_ms = to_ms;
 }
 
 uint64_t kvl_now(kvlazy_cache *c)
 {
-    uint64_t now_ms = kvl_max(c->now_ms, c->arena.mem.now_ms(c->arena.mem.ctx));
+    uint64_t now_ms = kvl_max(c->group->now_ms, c->arena.mem.now_ms(c->arena.mem.ctx));
 
-    if (KVL_UNLIKELY(now_ms - c->aged_ms >= AGING_MS)) {
-        for (uint32_t s = 0; s < c->params.n_stream; s++)
-            kvl_cells_age_all(&c->stream[s].cells, kvl_stamp(c, c->now_ms), now_ms - c->now_ms, AGE_MAX_MS);
-        c->aged_ms = now_ms;
-    }
-    return c->now_ms = now_ms;
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        age_cells(m, c->group->now_ms, now_ms);
+    return c->group->now_ms = now_ms;
 }
 
 uint32_t kvl_stamp(const kvlazy_cache *c, uint64_t now_ms)
@@ -75,7 +85,7 @@ void kvl_note_fallow(kvlazy_cache *c, uint64_t now_ms)
         c->fallow_due_ms = kvl_min(c->fallow_due_ms, now_ms + c->params.slot_shrink_idle_ms);
 }
 
-/* ------------------------------------------------------------------------------------------- create, destroy */
+/* ------------------------------------------------------------------------------------------- parts */
 
 static int init_streams(kvlazy_cache *c)
 {
@@ -83,7 +93,7 @@ static int init_streams(kvlazy_cache *c)
     uint32_t n_seq = p->n_stream == 1 ? p->n_seq_max : 1; /* sequences of one stream */
 
     for (uint32_t s = 0; s < p->n_stream; s++) {
-        int status = kvl_cells_init(&c->stream[s].cells, p->kv_size, p->n_seq_max, s, n_seq);
+        int status = kvl_cells_init(&c->stream[s].cells, p->kv_size, p->n_seq_max, s, n_seq, p->n_pos_per_token > 1);
 
         if (status)
             return status;
@@ -123,16 +133,78 @@ static void free_parts(kvlazy_cache *c)
     free(plan->owner_end);
     free(plan->pos);
     free(plan->owner);
+    free(plan->victim);
     free(plan->run);
+    free(c->mask_key);
     free(c->stream);
     free(c->seq);
     free(c->active);
     free(c->order);
     free(c->rank);
     kvl_geometry_fini(&c->geometry);
-    pthread_mutex_destroy(&c->lock);
     free(c);
 }
+
+/* ------------------------------------------------------------------------------------------- groups */
+
+static kvl_group *new_group(void)
+{
+    kvl_group *group = calloc(1, sizeof *group);
+
+    if (group && pthread_mutex_init(&group->lock, NULL) != 0) {
+        free(group);
+        group = NULL;
+    }
+    return group;
+}
+
+/* The newest member is the last. The lock is held, or nobody else knows the group yet. */
+static void join(kvl_group *group, kvlazy_cache *c)
+{
+    kvlazy_cache **end = &group->first;
+
+    while (*end)
+        end = &(*end)->next;
+    *end = c;
+    c->group = group;
+    c->epoch_ms = c->aged_ms = group->now_ms;
+}
+
+static int join_or_found(kvlazy_cache *with, kvlazy_cache *c)
+{
+    if (with) {
+        if (kvl_enter(with))
+            return KVLAZY_EINVAL;
+        kvl_now(with);
+        join(with->group, c);
+        return kvl_leave(with, KVLAZY_OK);
+    }
+    kvl_group *group = new_group();
+    if (!group)
+        return KVLAZY_ENOMEM;
+    group->now_ms = c->arena.mem.now_ms(c->arena.mem.ctx);
+    join(group, c);
+    return KVLAZY_OK;
+}
+
+static void leave_group(kvlazy_cache *c)
+{
+    kvl_group *group = c->group;
+    kvlazy_cache **at = &group->first;
+
+    kvl_enter(c);
+    while (*at != c)
+        at = &(*at)->next;
+    *at = c->next;
+    bool last = !group->first;
+    pthread_mutex_unlock(&group->lock);
+    if (!last)
+        return;
+    pthread_mutex_destroy(&group->lock);
+    free(group);
+}
+
+/* ------------------------------------------------------------------------------------------- create, destroy */
 
 /* Sizes of what the parameters ask for, or why not. */
 static int lay_out(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log)
@@ -145,8 +217,9 @@ static int lay_out(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log)
     }
     int status = kvl_geometry_init(geometry, p->layers, p->n_layer, p->kv_size, p->n_stream, page_bytes);
     if (status == KVLAZY_EINVAL)
-        kvl_log_note(log, KVLAZY_LOG_ERROR, "kv_size = %u cells, %u streams, %u layers: more bytes than an address holds",
-                     p->kv_size, p->n_stream, p->n_layer);
+        kvl_log_note(log, KVLAZY_LOG_ERROR,
+                     "kv_size = %u cells, %u streams, %u layers: more bytes than an address holds", p->kv_size,
+                     p->n_stream, p->n_layer);
     return status;
 }
 
@@ -154,29 +227,39 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
 {
     kvlazy_cache *c = calloc(1, sizeof *c);
 
-    if (!c || pthread_mutex_init(&c->lock, NULL) != 0) {
-        free(c);
+    if (!c) {
         kvl_geometry_fini(geometry);
         return KVLAZY_ENOMEM;
     }
-    const kvlazy_mem *mem = p->mem;
     c->params = *p;
     c->geometry = *geometry;
-    int status = init_parts(c, mem);
+    c->log = *log;
+    c->fallow_due_ms = c->retry_ms = KVL_NEVER;
+    c->refused = -1;
+    int status = init_parts(c, p->mem);
+    c->params.mem = &c->arena.mem; /* the copy */
+    c->params.layers = NULL;
+    c->params.name = NULL;
+    if (!status)
+        status = join_or_found(p->with, c);
     if (status) {
         free_parts(c);
         return status;
     }
-    c->params.mem = &c->arena.mem; /* the copy */
-    c->params.layers = NULL;
-    c->params.name = NULL;
-    kvl_log_take(log, &c->log);
-    c->epoch_ms = c->now_ms = c->aged_ms = mem->now_ms(mem->ctx);
-    c->fallow_due_ms = c->retry_ms = KVL_NEVER;
-    c->refused = -1;
     c->magic = MAGIC;
     *cache = c;
     return KVLAZY_OK;
+}
+
+/* Linked caches see the same sequences. */
+static int check_with(const kvlazy_params *p, kvl_log *log)
+{
+    if (!p->with ||
+        (kvl_is_cache(p->with) && p->with->params.n_seq_max == p->n_seq_max && p->with->params.n_stream == p->n_stream))
+        return KVLAZY_OK;
+    kvl_log_note(log, KVLAZY_LOG_ERROR, "with: must be a cache of %u streams and %u sequences too", p->n_stream,
+                 p->n_seq_max);
+    return KVLAZY_EINVAL;
 }
 
 static void say_created(const kvlazy_cache *c, kvl_log *log)
@@ -198,6 +281,8 @@ int kvlazy_create(const kvlazy_params *asked, kvlazy_cache **cache)
         return KVLAZY_EINVAL;
     int status = kvl_params_resolve(asked, &params, &log);
     if (!status)
+        status = check_with(&params, &log);
+    if (!status)
         status = lay_out(&params, &geometry, &log);
     if (!status) {
         uint64_t reserved_bytes = geometry.reserved_bytes;
@@ -218,6 +303,7 @@ void kvlazy_destroy(kvlazy_cache *c)
 {
     if (!kvl_is_cache(c))
         return;
+    leave_group(c);
     c->magic = 0;
     free_parts(c);
 }
@@ -295,6 +381,9 @@ int kvlazy_cells(const kvlazy_cache *c, uint32_t stream, kvlazy_cells_view *view
         .n_cell = cells->n_cell,
         .owner_words = cells->owner_words,
         .pos = cells->pos,
+        .shift = cells->n_shifted ? cells->shift : NULL,
+        .ext_y = cells->ext_y,
+        .ext_x = cells->ext_x,
         .owner = cells->owner,
     };
     kvl_struct_copy(view, view->struct_size, &v, sizeof v);
@@ -322,6 +411,21 @@ void kvl_say_cap(kvlazy_cache *c, kvl_stream *stream, uint32_t cap)
     stream->cap_said = cap;
 }
 
+static void clear_one(kvlazy_cache *c, bool data, uint64_t now_ms)
+{
+    kvl_look_before(c);
+    for (uint32_t s = 0; s < c->params.n_stream; s++)
+        kvl_cells_clear(&c->stream[s].cells, kvl_stamp(c, now_ms));
+    for (uint32_t i = 0; i < c->params.n_seq_max; i++) {
+        c->seq[i].evicted = false;
+        c->seq[i].veto_ms = 0;
+        c->seq[i].lost_end = 0;
+    }
+    kvl_note_fallow(c, now_ms);
+    if (data)
+        kvl_release_all_free(c, now_ms);
+}
+
 int kvlazy_clear(kvlazy_cache *c, bool data)
 {
     if (kvl_enter(c))
@@ -330,14 +434,7 @@ int kvlazy_clear(kvlazy_cache *c, bool data)
 
     kvl_close_batch(c);
     kvl_settle_activity(c, now_ms);
-    for (uint32_t s = 0; s < c->params.n_stream; s++)
-        kvl_cells_clear(&c->stream[s].cells, kvl_stamp(c, now_ms));
-    for (uint32_t i = 0; i < c->params.n_seq_max; i++) {
-        c->seq[i].evicted = false;
-        c->seq[i].veto_ms = 0;
-    }
-    kvl_note_fallow(c, now_ms);
-    if (data)
-        kvl_release_all_free(c, now_ms);
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        clear_one(m, data, now_ms);
     return kvl_leave(c, KVLAZY_OK);
 }

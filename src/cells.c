@@ -2,14 +2,13 @@
 /* cells: see cells.h. */
 #include "cells.h"
 
-#include <bsd/stdlib.h>
+enum { FIRST_CELLS = 256 };
 
-enum { FIRST_CELLS = 256, FIRST_ENTRIES = 64 };
-
-int kvl_cells_init(kvl_cells *c, uint32_t kv_size, uint32_t n_seq_max, uint32_t seq_first, uint32_t n_seq)
+int kvl_cells_init(kvl_cells *c, uint32_t kv_size, uint32_t n_seq_max, uint32_t seq_first, uint32_t n_seq, bool planes)
 {
     *c = (kvl_cells){
         .kv_size = kv_size,
+        .planes = planes,
         .owner_words = (uint32_t)kvl_bits_words(n_seq_max),
         .seq_first = seq_first,
         .n_seq = n_seq,
@@ -31,15 +30,16 @@ void kvl_cells_fini(kvl_cells *c)
 
 /* The arrays as parts of one block, widest first, so that growing is one allocation: all or nothing.
  *
- *     | owner: n · owner_words · 8 | used | fallow | keep: n / 8 each | pos: n · 4 | emptied: n · 4 |
+ *     | owner: n · owner_words · 8 | used | fallow | keep: n / 8 each | pos | shift | emptied | ext_y | ext_x: n · 4 |
  */
 static bool carve(kvl_cells *c, uint32_t n_cell)
 {
-    size_t words = kvl_bits_words(n_cell);
+    size_t words = kvl_bits_words(n_cell), n_column = c->planes ? 5 : 3;
     uint64_t owner_bytes, bytes;
 
     if (kvl_mul_overflows((uint64_t)n_cell * sizeof(uint64_t), c->owner_words, &owner_bytes) ||
-        kvl_add_overflows(owner_bytes, 3 * words * sizeof(uint64_t) + 2 * (uint64_t)n_cell * sizeof(uint32_t), &bytes) ||
+        kvl_add_overflows(owner_bytes, 3 * words * sizeof(uint64_t) + n_column * (uint64_t)n_cell * sizeof(uint32_t),
+                          &bytes) ||
         bytes > PTRDIFF_MAX)
         return false;
     c->owner = malloc((size_t)bytes);
@@ -49,9 +49,25 @@ static bool carve(kvl_cells *c, uint32_t n_cell)
     c->fallow = c->used + words;
     c->keep = c->fallow + words;
     c->pos = (kvlazy_pos *)(c->keep + words);
-    c->emptied = (uint32_t *)(c->pos + n_cell);
+    c->shift = c->pos + n_cell;
+    c->emptied = (uint32_t *)(c->shift + n_cell);
+    c->ext_y = c->planes ? (kvlazy_pos *)(c->emptied + n_cell) : NULL;
+    c->ext_x = c->planes ? c->ext_y + n_cell : NULL;
     c->n_cell = n_cell;
     return true;
+}
+
+static const void *last_array_end(const kvl_cells *c)
+{
+    return c->planes ? (const void *)(c->ext_x + c->n_cell) : (const void *)(c->emptied + c->n_cell);
+}
+
+/* The first items are as they were, the rest is filled with one byte. */
+static void extend(void *to, const void *from, size_t n_old, size_t n_new, size_t item_bytes, int fill)
+{
+    if (n_old)
+        memcpy(to, from, n_old * item_bytes);
+    memset((char *)to + n_old * item_bytes, fill, (n_new - n_old) * item_bytes);
 }
 
 int kvl_cells_reserve(kvl_cells *c, uint32_t n_cell)
@@ -64,21 +80,19 @@ int kvl_cells_reserve(kvl_cells *c, uint32_t n_cell)
     if (!carve(&grown, (uint32_t)kvl_min(wanted, c->kv_size)))
         return KVLAZY_ENOMEM;
 
-    size_t old_words = kvl_bits_words(c->n_cell), words = kvl_bits_words(grown.n_cell);
-    size_t old_owners = (size_t)c->n_cell * c->owner_words, owners = (size_t)grown.n_cell * c->owner_words;
-    if (c->n_cell) {
-        memcpy(grown.owner, c->owner, old_owners * sizeof(uint64_t));
-        memcpy(grown.used, c->used, old_words * sizeof(uint64_t));
-        memcpy(grown.fallow, c->fallow, old_words * sizeof(uint64_t));
-        memcpy(grown.pos, c->pos, c->n_cell * sizeof(kvlazy_pos));
-        memcpy(grown.emptied, c->emptied, c->n_cell * sizeof(uint32_t));
+    uint32_t n_old = c->n_cell, n_new = grown.n_cell;
+    size_t old_words = kvl_bits_words(n_old), words = kvl_bits_words(n_new);
+    extend(grown.owner, c->owner, (size_t)n_old * c->owner_words, (size_t)n_new * c->owner_words, sizeof(uint64_t), 0);
+    extend(grown.used, c->used, old_words, words, sizeof(uint64_t), 0);
+    extend(grown.fallow, c->fallow, old_words, words, sizeof(uint64_t), 0);
+    extend(grown.keep, NULL, 0, words, sizeof(uint64_t), 0);
+    extend(grown.pos, c->pos, n_old, n_new, sizeof(kvlazy_pos), 0xff);
+    extend(grown.shift, c->shift, n_old, n_new, sizeof(kvlazy_pos), 0);
+    extend(grown.emptied, c->emptied, n_old, n_new, sizeof(uint32_t), 0);
+    if (c->planes) {
+        extend(grown.ext_y, c->ext_y, n_old, n_new, sizeof(kvlazy_pos), 0);
+        extend(grown.ext_x, c->ext_x, n_old, n_new, sizeof(kvlazy_pos), 0);
     }
-    memset(grown.owner + old_owners, 0, (owners - old_owners) * sizeof(uint64_t));
-    memset(grown.used + old_words, 0, (words - old_words) * sizeof(uint64_t));
-    memset(grown.fallow + old_words, 0, (words - old_words) * sizeof(uint64_t));
-    memset(grown.keep, 0, words * sizeof(uint64_t));
-    memset(grown.pos + c->n_cell, 0xff, (grown.n_cell - c->n_cell) * sizeof(kvlazy_pos));
-    memset(grown.emptied + c->n_cell, 0, (grown.n_cell - c->n_cell) * sizeof(uint32_t));
     free(c->owner);
     *c = grown;
     return KVLAZY_OK;
@@ -86,25 +100,34 @@ int kvl_cells_reserve(kvl_cells *c, uint32_t n_cell)
 
 int kvl_cells_reserve_seq(kvl_cells *c, kvlazy_seq_id seq, uint32_t n_more)
 {
-    kvl_index *x = kvl_cells_index(c, seq);
-    uint64_t wanted = (uint64_t)x->n + n_more;
+    return kvl_index_reserve(kvl_cells_index(c, seq), n_more);
+}
 
-    if (KVL_LIKELY(x->head + wanted <= x->cap))
-        return KVLAZY_OK;
-    /* A window that slid leaves room in front; taking it back when it is half of all costs O(1) a token. */
-    if (wanted <= x->cap / 2) {
-        memmove(x->entry, x->entry + x->head, x->n * sizeof *x->entry);
-        x->head = 0;
-        return KVLAZY_OK;
+int kvl_cells_copy(kvl_cells *to, const kvl_cells *from)
+{
+    int status = kvl_cells_init(to, from->kv_size, 1, from->seq_first, from->n_seq, from->planes);
+
+    to->owner_words = from->owner_words;
+    if (!status && from->n_cell && !carve(to, from->n_cell))
+        status = KVLAZY_ENOMEM;
+    for (uint32_t i = 0; !status && i < from->n_seq; i++)
+        status = kvl_cells_reserve_seq(to, (kvlazy_seq_id)(from->seq_first + i), from->index[i].n);
+    if (status) {
+        kvl_cells_fini(to);
+        return status;
     }
-    uint64_t cap = kvl_max(kvl_max(x->head + wanted, 2 * (uint64_t)x->cap), FIRST_ENTRIES);
-    if (cap > UINT32_MAX)
-        return KVLAZY_ENOMEM;
-    kvl_entry *entry = reallocarray(x->entry, (size_t)cap, sizeof *entry);
-    if (!entry)
-        return KVLAZY_ENOMEM;
-    x->entry = entry;
-    x->cap = (uint32_t)cap;
+    if (from->n_cell) /* the arrays are one block, and end with the last of them */
+        memcpy(to->owner, from->owner, (size_t)((char *)last_array_end(from) - (char *)from->owner));
+    for (uint32_t i = 0; i < from->n_seq; i++) {
+        if (from->index[i].n)
+            memcpy(to->index[i].entry, kvl_index_at(&from->index[i], 0), from->index[i].n * sizeof(kvl_entry));
+        to->index[i].n = from->index[i].n;
+    }
+    to->n_used = from->n_used;
+    to->n_fallow = from->n_fallow;
+    to->n_shifted = from->n_shifted;
+    to->used_end = from->used_end;
+    to->free_min = from->free_min;
     return KVLAZY_OK;
 }
 
@@ -118,60 +141,6 @@ uint32_t kvl_cells_next_free(kvl_cells *c, uint32_t from)
     if (lowest)
         c->free_min = cell; /* found once, not searched for again */
     return cell;
-}
-
-/* ------------------------------------------------------------------------------------------- index */
-
-uint32_t kvl_index_below(const kvl_index *x, kvlazy_pos p)
-{
-    uint32_t low = 0, high = x->n;
-
-    if (!x->n || p > kvl_index_max(x))
-        return x->n; /* where most tokens go */
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-
-        if (kvl_index_at(x, middle)->pos < p)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static void index_insert(kvl_index *x, kvlazy_pos pos, uint32_t cell)
-{
-    uint32_t i = kvl_index_below(x, pos + 1);
-    kvl_entry *at = x->entry + x->head + i;
-
-    KVL_ASSERT(x->head + x->n < x->cap);
-    memmove(at + 1, at, (x->n - i) * sizeof *at);
-    *at = (kvl_entry){pos, cell};
-    x->n++;
-}
-
-static void index_cut(kvl_index *x, uint32_t begin, uint32_t end)
-{
-    kvl_entry *first = x->entry + x->head;
-
-    if (begin == 0)
-        x->head += end;
-    else
-        memmove(first + begin, first + end, (x->n - end) * sizeof *first);
-    x->n -= end - begin;
-    if (!x->n)
-        x->head = 0;
-}
-
-static void index_remove(kvl_index *x, kvlazy_pos pos, uint32_t cell)
-{
-    uint32_t i = kvl_index_below(x, pos);
-
-    while (kvl_index_at(x, i)->cell != cell) {
-        i++;
-        KVL_ASSERT(i < x->n);
-    }
-    index_cut(x, i, i + 1);
 }
 
 /* ------------------------------------------------------------------------------------------- tokens */
@@ -194,7 +163,7 @@ void kvl_cells_own(kvl_cells *c, uint32_t cell, kvlazy_seq_id seq)
 
     KVL_ASSERT(kvl_bit_get(c->used, cell) && !kvl_bit_get(owner, (uint64_t)seq));
     kvl_bit_set(owner, (uint64_t)seq);
-    index_insert(kvl_cells_index(c, seq), c->pos[cell], cell);
+    kvl_index_insert(kvl_cells_index(c, seq), c->pos[cell], cell);
 }
 
 /* The cell has no owner any more. */
@@ -204,6 +173,9 @@ static void vacate(kvl_cells *c, uint32_t cell, uint32_t stamp)
     kvl_bit_set(c->fallow, cell);
     c->pos[cell] = -1;
     c->emptied[cell] = stamp;
+    kvl_cells_set_shift(c, cell, 0);
+    if (c->planes)
+        c->ext_y[cell] = c->ext_x[cell] = 0;
     c->n_fallow++;
     c->n_used--;
     if (cell < c->free_min)
@@ -218,7 +190,7 @@ void kvl_cells_empty(kvl_cells *c, uint32_t cell, uint32_t stamp)
     kvlazy_seq_id seq = -1;
 
     while ((seq = kvl_cells_next_owner(c, cell, seq + 1)) >= 0) {
-        index_remove(kvl_cells_index(c, seq), c->pos[cell], cell);
+        kvl_index_remove(kvl_cells_index(c, seq), c->pos[cell], cell);
         kvl_bit_clear(owner, (uint64_t)seq);
     }
     vacate(c, cell, stamp);
@@ -238,25 +210,173 @@ uint32_t kvl_cells_rm(kvl_cells *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos
         if (kvl_cells_next_owner(c, cell, 0) < 0)
             vacate(c, cell, stamp);
     }
-    index_cut(x, begin, end);
+    kvl_index_cut(x, begin, end);
     return end - begin;
 }
 
 void kvl_cells_clear(kvl_cells *c, uint32_t stamp)
 {
-    for (uint64_t cell = 0; (cell = kvl_bits_next(c->used, cell, c->used_end, true)) < c->used_end; cell++) {
-        memset(c->owner + cell * c->owner_words, 0, c->owner_words * sizeof(uint64_t));
-        kvl_bit_set(c->fallow, cell);
-        c->pos[cell] = -1;
-        c->emptied[cell] = stamp;
+    size_t n = c->used_end;
+
+    for (size_t w = 0; w < kvl_bits_words(n); w++) {
+        uint64_t used = c->used[w];
+        uint32_t *emptied = c->emptied + w * KVL_WORD_BITS;
+
+        c->fallow[w] |= used;
+        c->used[w] = 0;
+        if (used == ~UINT64_C(0))
+            for (uint32_t i = 0; i < KVL_WORD_BITS; i++)
+                emptied[i] = stamp;
+        else
+            for (; used; used &= used - 1)
+                emptied[__builtin_ctzll(used)] = stamp;
     }
-    if (c->n_cell)
-        kvl_bits_fill(c->used, 0, c->used_end, false);
+    if (n) { /* the arrays of an empty cell hold these already */
+        memset(c->owner, 0, n * c->owner_words * sizeof *c->owner);
+        memset(c->pos, 0xff, n * sizeof *c->pos);
+    }
+    if (n && c->planes) {
+        memset(c->ext_y, 0, n * sizeof *c->ext_y);
+        memset(c->ext_x, 0, n * sizeof *c->ext_x);
+    }
+    kvl_cells_rotated(c); /* nothing is left that waits */
     for (uint32_t i = 0; i < c->n_seq; i++)
-        c->index[i].head = c->index[i].n = 0;
+        kvl_index_clear(&c->index[i]);
     c->n_fallow += c->n_used;
     c->n_used = c->used_end = c->free_min = 0;
 }
+
+void kvl_cells_keep_only(kvl_cells *c, kvlazy_seq_id seq, uint32_t stamp)
+{
+    for (uint64_t cell = 0; (cell = kvl_bits_next(c->used, cell, c->used_end, true)) < c->used_end; cell++) {
+        uint64_t *owner = c->owner + cell * c->owner_words;
+        bool stays = kvl_bit_get(owner, (uint64_t)seq);
+
+        memset(owner, 0, c->owner_words * sizeof(uint64_t));
+        if (stays)
+            kvl_bit_set(owner, (uint64_t)seq);
+        else
+            vacate(c, (uint32_t)cell, stamp);
+    }
+    for (uint32_t i = 0; i < c->n_seq; i++)
+        if (i != (uint32_t)seq - c->seq_first)
+            kvl_index_clear(&c->index[i]);
+}
+
+void kvl_cells_share(kvl_cells *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
+{
+    const kvl_index *from = kvl_cells_index(c, src);
+    uint32_t begin = kvl_index_below(from, p0), n = kvl_index_below(from, p1) - begin;
+    const kvl_entry *copied = n ? kvl_index_add(kvl_cells_index(c, dst), kvl_index_at(from, begin), n) : NULL;
+
+    for (uint32_t i = 0; i < n; i++)
+        kvl_bit_set(c->owner + (size_t)copied[i].cell * c->owner_words, (uint64_t)dst);
+}
+
+/* ------------------------------------------------------------------------------------------- shifts */
+
+void kvl_cells_set_shift(kvl_cells *c, uint32_t cell, kvlazy_pos shift)
+{
+    c->n_shifted += (shift != 0) - (c->shift[cell] != 0);
+    c->shift[cell] = shift;
+}
+
+void kvl_cells_rotated(kvl_cells *c)
+{
+    if (c->n_shifted)
+        memset(c->shift, 0, c->n_cell * sizeof *c->shift);
+    c->n_shifted = 0;
+}
+
+static kvlazy_pos moved(kvlazy_pos pos, kvl_motion motion)
+{
+    int64_t to = pos + motion.delta;
+
+    if (motion.divisor != 1)
+        to /= motion.divisor;
+
+    return to < 0 ? -1 : (kvlazy_pos)to;
+}
+
+/* The other owners of a cell see it move. */
+static void move_for_others(kvl_cells *c, kvlazy_seq_id seq, uint32_t cell, kvlazy_pos from, kvlazy_pos to)
+{
+    for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(c, cell, o + 1)) >= 0;) {
+        if (o == seq)
+            continue;
+        kvl_index_remove(kvl_cells_index(c, o), from, cell);
+        if (to >= 0)
+            kvl_index_insert(kvl_cells_index(c, o), to, cell);
+    }
+}
+
+/* How many entries from i on have consecutive cells that nobody shares, and stay; 0: the first does not. A context
+ * shift moves tens of thousands of these, so they go in loops that the compiler can vectorise. */
+static uint32_t run_of_one(const kvl_cells *c, const kvl_index *x, uint32_t i, uint32_t end, kvl_motion motion)
+{
+    const kvl_entry *e = kvl_index_at(x, i);
+    uint32_t n = 0;
+
+    if (motion.divisor != 1 || c->owner_words != 1 || e->pos + motion.delta < 0)
+        return 0;
+    const uint64_t *owner = c->owner + e->cell;
+    while (i + n < end && e[n].cell == e->cell + n && !(owner[n] & (owner[n] - 1)))
+        n++;
+    return n;
+}
+
+static void shift_run(kvl_cells *c, kvl_index *x, uint32_t i, uint32_t n, kvlazy_pos delta)
+{
+    kvl_entry *e = &x->entry[x->head + i];
+    kvlazy_pos *pos = c->pos + e->cell, *shift = c->shift + e->cell;
+    uint32_t n_shifted = 0;
+
+    for (uint32_t k = 0; k < n; k++)
+        e[k].pos += delta;
+    for (uint32_t k = 0; k < n; k++)
+        pos[k] += delta;
+    for (uint32_t k = 0; k < n; k++) {
+        n_shifted -= shift[k] != 0;
+        shift[k] += delta;
+        n_shifted += shift[k] != 0;
+    }
+    c->n_shifted += n_shifted;
+}
+
+void kvl_cells_reposition(kvl_cells *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, kvl_motion motion,
+                          uint32_t stamp)
+{
+    kvl_index *x = kvl_cells_index(c, seq);
+    uint32_t begin = kvl_index_below(x, p0), end = kvl_index_below(x, p1), n_gone = 0;
+
+    for (uint32_t i = begin; i < end; i++) {
+        uint32_t n_run = run_of_one(c, x, i, end, motion);
+
+        if (n_run) {
+            shift_run(c, x, i, n_run, (kvlazy_pos)motion.delta);
+            i += n_run - 1;
+            continue;
+        }
+        kvl_entry *e = &x->entry[x->head + i];
+        uint64_t *owner = c->owner + (size_t)e->cell * c->owner_words;
+        kvlazy_pos from = e->pos, to = moved(from, motion);
+
+        if (kvl_cells_only_owner(c, e->cell) < 0)
+            move_for_others(c, seq, e->cell, from, to);
+        if (to < 0) {
+            memset(owner, 0, c->owner_words * sizeof(uint64_t));
+            vacate(c, e->cell, stamp);
+            n_gone++; /* the lowest positions, so the first of the block */
+            continue;
+        }
+        e->pos = c->pos[e->cell] = to;
+        kvl_cells_set_shift(c, e->cell, c->shift[e->cell] + (to - from));
+    }
+    kvl_index_cut(x, begin, begin + n_gone);
+    kvl_index_merge(x, begin, end - n_gone);
+}
+
+/* ------------------------------------------------------------------------------------------- decay */
 
 void kvl_cells_settle(kvl_cells *c, uint32_t cell)
 {
@@ -288,14 +408,14 @@ uint32_t kvl_cells_recent_end(const kvl_cells *c, uint32_t stamp, uint32_t age)
 
 /* ------------------------------------------------------------------------------------------- check */
 
-#define MUST_BE(what, kept, counted)                                                \
-    do {                                                                            \
-        uint64_t kept_ = (uint64_t)(kept), counted_ = (uint64_t)(counted);          \
-        if (kept_ != counted_)                                                      \
-            return (kvl_fault){what, kept_, counted_};                              \
+#define MUST_BE(what, kept, counted)                                       \
+    do {                                                                   \
+        uint64_t kept_ = (uint64_t)(kept), counted_ = (uint64_t)(counted); \
+        if (kept_ != counted_)                                             \
+            return (kvl_fault){what, kept_, counted_};                     \
     } while (0)
 
-static kvl_fault check_cell(const kvl_cells *c, uint32_t cell, uint64_t *n_owner)
+static kvl_fault check_cell(const kvl_cells *c, uint32_t cell, uint64_t *n_owner, uint64_t *n_shifted)
 {
     const uint64_t *owner = c->owner + (size_t)cell * c->owner_words;
     uint64_t n = kvl_bits_count(owner, 0, (uint64_t)c->owner_words * KVL_WORD_BITS);
@@ -304,6 +424,9 @@ static kvl_fault check_cell(const kvl_cells *c, uint32_t cell, uint64_t *n_owner
     MUST_BE("a cell is used exactly if it has a position, cell", c->pos[cell] >= 0, used);
     MUST_BE("a cell is used exactly if it has an owner, cell", n > 0, used);
     MUST_BE("a live cell is not fallow, cell", used && kvl_bit_get(c->fallow, cell), 0);
+    MUST_BE("an empty cell has no shift, cell", !used && c->shift[cell], 0);
+    MUST_BE("an empty cell has no second plane, cell", !used && c->planes && (c->ext_y[cell] || c->ext_x[cell]), 0);
+    *n_shifted += c->shift[cell] != 0;
     MUST_BE("owners of this stream", kvl_bits_count(owner, c->seq_first, c->seq_first + c->n_seq), n);
     *n_owner += n;
     return (kvl_fault){0};
@@ -328,16 +451,17 @@ static kvl_fault check_index(const kvl_cells *c, kvlazy_seq_id seq, uint64_t *n_
 kvl_fault kvl_cells_check(const kvl_cells *c)
 {
     kvl_fault fault = {0};
-    uint64_t n_owner = 0, n_entry = 0;
+    uint64_t n_owner = 0, n_entry = 0, n_shifted = 0;
 
     MUST_BE("array room past kv_size", c->n_cell > c->kv_size, 0);
     for (uint32_t cell = 0; !fault.what && cell < c->n_cell; cell++)
-        fault = check_cell(c, cell, &n_owner);
+        fault = check_cell(c, cell, &n_owner, &n_shifted);
     for (uint32_t i = 0; !fault.what && i < c->n_seq; i++)
         fault = check_index(c, (kvlazy_seq_id)(c->seq_first + i), &n_entry);
     if (fault.what)
         return fault;
     MUST_BE("index entries", n_entry, n_owner);
+    MUST_BE("n_shifted", c->n_shifted, n_shifted);
     MUST_BE("n_used", c->n_used, c->n_cell ? kvl_bits_count(c->used, 0, c->n_cell) : 0);
     MUST_BE("n_fallow", c->n_fallow, c->n_cell ? kvl_bits_count(c->fallow, 0, c->n_cell) : 0);
     MUST_BE("used_end", c->used_end, c->n_cell ? kvl_bits_top(c->used, c->n_cell) : 0);

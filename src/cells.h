@@ -20,29 +20,24 @@
 
 #include "base.h"
 #include "bits.h"
-
-typedef struct kvl_entry {
-    kvlazy_pos pos;
-    uint32_t cell;
-} kvl_entry;
-
-typedef struct kvl_index {
-    kvl_entry *entry; /* [head, head + n) in use, sorted by pos; equal positions in order of arrival */
-    uint32_t head, n, cap;
-} kvl_index;
+#include "index.h"
 
 typedef struct kvl_cells {
     uint32_t kv_size;          /* cells there may be */
     uint32_t n_cell;           /* cells the arrays below have */
     uint32_t owner_words;      /* words of owner a cell */
     uint32_t seq_first, n_seq; /* the sequences that live in this stream */
+    bool planes;               /* positions have planes y and x too (M-RoPE) */
     uint32_t n_used, n_fallow;
+    uint32_t n_shifted;        /* cells whose K waits to be rotated */
     uint32_t used_end;         /* one past the highest live cell */
     uint32_t free_min;         /* every cell below is live */
     uint64_t *owner;           /* [n_cell][owner_words]; all the arrays are parts of one block */
     uint64_t *used, *fallow;   /* bits */
     uint64_t *keep;            /* bits, scratch for whoever plans a release: cells whose pages stay */
     kvlazy_pos *pos;           /* -1: empty */
+    kvlazy_pos *shift;         /* new - old position since K was last rotated; 0: empty */
+    kvlazy_pos *ext_y, *ext_x; /* the other position planes; NULL with one */
     uint32_t *emptied;         /* stamp; meaningful where fallow */
     kvl_index *index;          /* [n_seq] */
 } kvl_cells;
@@ -53,8 +48,13 @@ typedef struct kvl_fault {
     uint64_t kept, counted;
 } kvl_fault;
 
-int kvl_cells_init(kvl_cells *cells, uint32_t kv_size, uint32_t n_seq_max, uint32_t seq_first, uint32_t n_seq);
+/* The sequences [seq_first, seq_first + n_seq) of n_seq_max live here. planes: cells have ext_y and ext_x. */
+int kvl_cells_init(kvl_cells *cells, uint32_t kv_size, uint32_t n_seq_max, uint32_t seq_first, uint32_t n_seq,
+                   bool planes);
 void kvl_cells_fini(kvl_cells *cells);
+
+/* An independent copy, to try things on. KVLAZY_ENOMEM: nothing is held. */
+int kvl_cells_copy(kvl_cells *to, const kvl_cells *from);
 
 /* Room in the arrays for cells [0, n_cell), and for n_more tokens of a sequence. KVLAZY_ENOMEM: unchanged. */
 int kvl_cells_reserve(kvl_cells *cells, uint32_t n_cell);
@@ -77,6 +77,28 @@ uint32_t kvl_cells_rm(kvl_cells *cells, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy
 /* Empties every cell. Cost: O(n_cell). */
 void kvl_cells_clear(kvl_cells *cells, uint32_t stamp);
 
+/* Takes every other sequence's tokens; a cell shared with `seq` stays with it alone. */
+void kvl_cells_keep_only(kvl_cells *cells, kvlazy_seq_id seq, uint32_t stamp);
+
+/* src's tokens in [p0, p1) belong to dst too, which holds none in that range; room was made. */
+void kvl_cells_share(kvl_cells *cells, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1);
+
+/* A token's position becomes (pos + delta) / divisor, in every sequence that owns it, and its shift grows by
+ * new - old. One that falls below 0 is emptied. For a sequence's tokens in [p0, p1), for which there is as
+ * much room again as they are. */
+typedef struct kvl_motion {
+    int64_t delta;
+    int divisor; /* ≥ 1 */
+} kvl_motion;
+void kvl_cells_reposition(kvl_cells *cells, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, kvl_motion motion,
+                          uint32_t stamp);
+
+/* K was rotated: every shift is 0. */
+void kvl_cells_rotated(kvl_cells *cells);
+
+/* A copied token brings a pending shift with it. */
+void kvl_cells_set_shift(kvl_cells *cells, uint32_t cell, kvlazy_pos shift);
+
 /* A fallow cell's bytes were given back or zeroed. */
 void kvl_cells_settle(kvl_cells *cells, uint32_t cell);
 
@@ -91,24 +113,6 @@ static inline kvl_index *kvl_cells_index(const kvl_cells *cells, kvlazy_seq_id s
     return &cells->index[(uint32_t)seq - cells->seq_first];
 }
 
-static inline const kvl_entry *kvl_index_at(const kvl_index *index, uint32_t i)
-{
-    return &index->entry[index->head + i];
-}
-
-/* How many entries have a position below p. */
-uint32_t kvl_index_below(const kvl_index *index, kvlazy_pos p);
-
-static inline kvlazy_pos kvl_index_min(const kvl_index *index)
-{
-    return index->n ? kvl_index_at(index, 0)->pos : -1;
-}
-
-static inline kvlazy_pos kvl_index_max(const kvl_index *index)
-{
-    return index->n ? kvl_index_at(index, index->n - 1)->pos : -1;
-}
-
 static inline bool kvl_cells_is_used(const kvl_cells *cells, uint32_t cell)
 {
     return cell < cells->n_cell && kvl_bit_get(cells->used, cell);
@@ -121,6 +125,19 @@ static inline kvlazy_seq_id kvl_cells_next_owner(const kvl_cells *cells, uint32_
     uint64_t seq = kvl_bits_next(cells->owner + (size_t)cell * cells->owner_words, (uint64_t)from, end, true);
 
     return seq == end ? -1 : (kvlazy_seq_id)seq;
+}
+
+/* The owner of a cell that has just one; -1: it has more, or none. */
+static inline kvlazy_seq_id kvl_cells_only_owner(const kvl_cells *cells, uint32_t cell)
+{
+    if (KVL_LIKELY(cells->owner_words == 1)) {
+        uint64_t owner = cells->owner[cell];
+
+        return owner && !(owner & (owner - 1)) ? __builtin_ctzll(owner) : -1;
+    }
+    kvlazy_seq_id seq = kvl_cells_next_owner(cells, cell, 0);
+
+    return seq >= 0 && kvl_cells_next_owner(cells, cell, seq + 1) < 0 ? seq : -1;
 }
 
 /* The time went on by `passed` from `stamp`: a fallow cell that would be older than `max` becomes max old, as

@@ -43,7 +43,8 @@ static kvl_fault check_all_due(kvlazy_cache *c)
             cells->keep[w] |= cells->fallow[w];
     }
     uint64_t n = kvl_kept_pages(c, true);
-    return n != c->arena.n_touched ? (kvl_fault){"touched pages, under live or fallow cells", c->arena.n_touched, n} : (kvl_fault){0};
+    return n != c->arena.n_touched ? (kvl_fault){"touched pages, under live or fallow cells", c->arena.n_touched, n}
+                                   : (kvl_fault){0};
 }
 
 static kvl_fault check_seqs(const kvlazy_cache *c)
@@ -74,7 +75,8 @@ static const char *describe(kvlazy_cache *c, const kvl_fault *fault)
 {
     if (!fault->what)
         return NULL;
-    snprintf(c->reason, sizeof c->reason, "%s: %" PRIu64 ", counted %" PRIu64, fault->what, fault->kept, fault->counted);
+    snprintf(c->reason, sizeof c->reason, "%s: %" PRIu64 ", counted %" PRIu64, fault->what, fault->kept,
+             fault->counted);
     return c->reason;
 }
 

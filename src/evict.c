@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * evict: which tokens go. Decided by sequence and position, never by cell: the longest-idle sequence first,
- * its tail first, so that what remains is a usable prefix. A plan is a `cut` for each sequence: positions from
- * there on go. It is made, shown to on_evict, and carried out only when everyone asked agreed. Gives no page
- * back; that is release's.
+ * its tail first, so that what remains is a usable prefix. A sequence with a window first loses what its next
+ * token cannot see, then all of it: its tail alone would be of no use. A plan is a `cut` for each sequence, positions
+ * from there on go, and a `low_cut`, positions below go. It is made, shown to on_evict, and carried out only
+ * when everyone asked agreed. Gives no page back; that is release's.
  *
  * A cell goes with its last owner, and counts as used by its most recent one: it is lost in that owner's turn,
  * and then for all, each of whom it must be the last position left. So no sequence gets a gap.
@@ -12,32 +13,65 @@
 
 /* ------------------------------------------------------------------------------------------- who may lose */
 
+/* In all the group: whole sequences only. With position planes a gap cannot be told from a loss, with a window
+ * a tail is of no use. */
+static bool goes_whole(const kvlazy_cache *c)
+{
+    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (m->params.shrink == KVLAZY_SHRINK_WHOLE || m->params.n_pos_per_token > 1 || kvl_has_window(m))
+            return true;
+    return false;
+}
+
+/* Nobody in the group wants to keep what a sequence holds at `pos` and above. */
+static bool may_go_from(kvlazy_cache *c, kvlazy_pos pos)
+{
+    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (m->params.shrink == KVLAZY_SHRINK_KEEP || (uint32_t)pos < m->params.keep_tokens)
+            return false;
+    return true;
+}
+
+/* The lowest position that any of the group holds. */
+static kvlazy_pos group_min(const kvlazy_cache *c, kvlazy_seq_id id)
+{
+    kvlazy_pos min = INT32_MAX;
+
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (kvl_index_of(m, id)->n && kvl_index_min(kvl_index_of(m, id)) < min)
+            min = kvl_index_min(kvl_index_of(m, id));
+    return min;
+}
+
 /* Tokens of it may go at all, whenever that is. */
 static bool can_lose(kvlazy_cache *c, kvlazy_seq_id id)
 {
     const kvl_index *index = kvl_index_of(c, id);
-    uint32_t keep = c->params.keep_tokens;
 
-    if (!index->n || c->params.shrink == KVLAZY_SHRINK_KEEP)
-        return false;
-    kvlazy_pos decides = c->params.shrink == KVLAZY_SHRINK_WHOLE ? kvl_index_min(index) : kvl_index_max(index);
-    return (uint32_t)decides >= keep;
+    return index->n && may_go_from(c, goes_whole(c) ? group_min(c, id) : kvl_index_max(index));
+}
+
+static uint64_t last_use_ms(const kvlazy_cache *c, kvlazy_seq_id id)
+{
+    uint64_t last_ms = 0;
+
+    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+        last_ms = kvl_max(last_ms, m->seq[id].stamp_ms);
+    return last_ms;
 }
 
 static bool may_lose(kvlazy_cache *c, const kvl_goal *goal, kvlazy_seq_id id)
 {
-    const kvl_seq *s = &c->seq[id];
-
-    if (!can_lose(c, id) || s->veto_ms > goal->now_ms)
+    if (!can_lose(c, id) || c->seq[id].veto_ms > goal->now_ms)
         return false;
     return goal->kind != KVL_GOAL_IDLE ||
-           kvl_policy_until_idle(goal->now_ms, s->stamp_ms, c->params.slot_shrink_idle_ms) == 0;
+           kvl_policy_until_idle(goal->now_ms, last_use_ms(c, id), c->params.slot_shrink_idle_ms) == 0;
 }
 
 uint64_t kvl_evictable_in(kvlazy_cache *c, kvlazy_seq_id id, uint64_t now_ms)
 {
     const kvl_seq *s = &c->seq[id];
-    uint64_t until = kvl_policy_until_idle(now_ms, s->stamp_ms, c->params.slot_shrink_idle_ms);
+    uint64_t until = kvl_policy_until_idle(now_ms, last_use_ms(c, id), c->params.slot_shrink_idle_ms);
 
     if (!can_lose(c, id) || until == KVL_NEVER)
         return KVL_NEVER;
@@ -46,7 +80,7 @@ uint64_t kvl_evictable_in(kvlazy_cache *c, kvlazy_seq_id id, uint64_t now_ms)
 
 static bool goes_before(const kvlazy_cache *c, kvlazy_seq_id a, kvlazy_seq_id b)
 {
-    uint64_t p = c->seq[a].stamp_ms, q = c->seq[b].stamp_ms;
+    uint64_t p = last_use_ms(c, a), q = last_use_ms(c, b);
 
     return p != q ? p < q : a < b;
 }
@@ -67,7 +101,7 @@ static uint32_t rank(kvlazy_cache *c, const kvl_goal *goal, const kvl_stream *on
 
     for (kvlazy_seq_id id = (kvlazy_seq_id)first; id < (kvlazy_seq_id)(first + n_seq); id++)
         if (may_lose(c, goal, id))
-            c->rank[n++] = (kvl_rank){c->seq[id].stamp_ms, id};
+            c->rank[n++] = (kvl_rank){last_use_ms(c, id), id};
     qsort(c->rank, n, sizeof *c->rank, by_rank);
     return n;
 }
@@ -83,9 +117,12 @@ static kvlazy_pos planned_max(kvlazy_cache *c, kvlazy_seq_id id)
     return n ? kvl_index_at(index, n - 1)->pos : -1;
 }
 
-/* Whether losing a cell at `pos` in `turn`'s turn is right by another of its owners. */
+/* Whether losing a cell at `pos` in `turn`'s turn is right by another of its owners: it lost that position already,
+ * or may lose it now. */
 static bool owner_agrees(kvlazy_cache *c, const kvl_goal *goal, kvlazy_seq_id turn, kvlazy_seq_id other, kvlazy_pos pos)
 {
+    if (c->seq[other].cut <= pos)
+        return true;
     return may_lose(c, goal, other) && goes_before(c, other, turn) && planned_max(c, other) == pos;
 }
 
@@ -101,7 +138,7 @@ static uint32_t lose_unkept(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos p0, kv
         bool kept = false;
 
         for (kvlazy_seq_id o = -1; !kept && (o = kvl_cells_next_owner(cells, e->cell, o + 1)) >= 0;)
-            kept = c->seq[o].cut > e->pos;
+            kept = e->pos < c->seq[o].cut && e->pos >= c->seq[o].low_cut;
         if (kept || !kvl_bit_get(cells->keep, e->cell))
             continue;
         kvl_bit_clear(cells->keep, e->cell);
@@ -110,30 +147,114 @@ static uint32_t lose_unkept(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos p0, kv
     return n;
 }
 
-/* Takes the last position of a sequence, all cells of it, from it and from those that share them. Answers how
- * many cells that frees; 0: it may not be. */
-static uint32_t take_last(kvlazy_cache *c, const kvl_goal *goal, kvlazy_seq_id id)
+/* A sequence ends before `pos` from now on, in all the group. Answers how many cells that frees in this cache. */
+static uint32_t cut_at(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos)
+{
+    uint32_t n = 0;
+
+    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+        kvlazy_pos old = m->seq[id].cut;
+
+        if (old <= pos)
+            continue;
+        m->seq[id].cut = pos;
+        uint32_t n_lost = lose_unkept(m, id, pos, old);
+        n += m == c ? n_lost : 0;
+    }
+    return n;
+}
+
+/* The tail that nobody shares goes in one piece, up to n_lose cells and the rest of the lowest position: where to cut.
+ */
+static kvlazy_pos unshared_tail(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_lose)
 {
     const kvl_cells *cells = &kvl_stream_of(c, id)->cells;
     const kvl_index *index = kvl_index_of(c, id);
-    kvlazy_pos pos = planned_max(c, id);
+    kvlazy_pos cut = c->seq[id].cut;
+    uint64_t n = 0;
+
+    for (uint32_t i = kvl_index_below(index, cut); i-- > 0; n++) {
+        const kvl_entry *e = kvl_index_at(index, i);
+
+        if (kvl_cells_only_owner(cells, e->cell) != id)
+            return cut > e->pos ? cut : e->pos + 1; /* of a position all cells go or none */
+        if ((n >= n_lose && e->pos < cut) || !may_go_from(c, e->pos))
+            break;
+        cut = e->pos;
+    }
+    return cut;
+}
+
+/* Takes the last positions of a sequence, all cells of each, from it and from those that share them. Answers how many
+ * cells that frees; 0: it may not be, *blocked: because somebody who shares them has to go first. */
+static uint32_t take_last(kvlazy_cache *c, const kvl_goal *goal, kvlazy_seq_id id, uint64_t n_lose, bool *blocked)
+{
+    const kvl_cells *cells = &kvl_stream_of(c, id)->cells;
+    const kvl_index *index = kvl_index_of(c, id);
+    kvlazy_pos pos = planned_max(c, id), cut = unshared_tail(c, id, n_lose);
     uint32_t n = 0;
 
-    if (pos < 0 || (uint32_t)pos < c->params.keep_tokens)
+    if (pos >= cut)
+        return cut_at(c, id, cut);
+    if (pos < 0 || !may_go_from(c, pos))
         return 0;
     uint32_t begin = kvl_index_below(index, pos), end = kvl_index_below(index, pos + 1);
     for (uint32_t i = begin; i < end; i++)
         for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, kvl_index_at(index, i)->cell, o + 1)) >= 0;)
-            if (o != id && !owner_agrees(c, goal, id, o, pos))
+            if (o != id && !owner_agrees(c, goal, id, o, pos)) {
+                *blocked = true;
                 return 0;
-    c->seq[id].cut = pos;
+            }
     for (uint32_t i = begin; i < end; i++)
         for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, kvl_index_at(index, i)->cell, o + 1)) >= 0;)
-            if (c->seq[o].cut > pos) {
-                c->seq[o].cut = pos;
-                n += lose_unkept(c, o, pos, pos + 1);
-            }
-    return n + lose_unkept(c, id, pos, pos + 1);
+            n += cut_at(c, o, pos);
+    return n;
+}
+
+/* How far from its low_cut a sequence may lose what its next token cannot see, at most n_most cells and nothing at
+ * `end` or above: nobody shares it, of a position all cells go or none, and the last position stays, for a sequence
+ * that is lost altogether goes whole. */
+static kvlazy_pos masked_end(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_most, kvlazy_pos end)
+{
+    const kvl_cells *cells = &kvl_stream_of(c, id)->cells;
+    const kvl_index *index = kvl_index_of(c, id);
+    kvlazy_pos low_cut = c->seq[id].low_cut;
+    uint64_t n = 0;
+
+    end = (kvlazy_pos)kvl_min((uint64_t)end,
+                              kvl_min((uint64_t)kvl_window_begin_of(c, id), (uint64_t)kvl_index_max(index)));
+    for (uint32_t i = kvl_index_below(index, low_cut); i < index->n && kvl_index_at(index, i)->pos < end; i++, n++) {
+        const kvl_entry *e = kvl_index_at(index, i);
+
+        if (kvl_cells_only_owner(cells, e->cell) != id)
+            return kvl_min((uint64_t)low_cut, (uint64_t)e->pos); /* it may stop inside a position */
+        if (n >= n_most && e->pos >= low_cut)
+            return low_cut;
+        low_cut = e->pos + 1;
+    }
+    return low_cut;
+}
+
+/* Takes masked tokens, oldest first, from every cache of the group where they are masked too. Answers how many cells
+ * that frees in this one. */
+static uint32_t take_masked(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_lose)
+{
+    kvlazy_pos end = kvl_index_of(c, id)->n ? masked_end(c, id, n_lose, INT32_MAX) : 0;
+    uint32_t n = 0;
+
+    if (end <= c->seq[id].low_cut)
+        return 0;
+    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+        kvlazy_pos from = m->seq[id].low_cut;
+        kvlazy_pos to = kvl_has_window(m) && kvl_index_of(m, id)->n ? masked_end(m, id, UINT64_MAX, end) : 0;
+
+        if (to <= from)
+            continue;
+        m->seq[id].low_cut = to;
+        uint32_t n_lost = lose_unkept(m, id, from, to);
+        n += m == c ? n_lost : 0;
+    }
+    return n;
 }
 
 /* Whole sequences only. One whose every cell is held by somebody who stays would be lost for nothing. */
@@ -150,36 +271,49 @@ static uint32_t take_whole(kvlazy_cache *c, const kvl_goal *goal, kvlazy_seq_id 
     }
     if (!worth_it || c->seq[id].cut == 0)
         return 0;
-    c->seq[id].cut = 0;
-    return lose_unkept(c, id, 0, INT32_MAX);
+    return cut_at(c, id, 0);
 }
 
-/* Frees up to n_lose cells of one stream, or of all. */
+static uint32_t take(kvlazy_cache *c, const kvl_goal *goal, kvlazy_seq_id id, uint64_t n_lose, bool *blocked)
+{
+    uint32_t n = kvl_has_window(c) ? take_masked(c, id, n_lose) : 0;
+
+    if (n)
+        return n;
+    return goes_whole(c) ? take_whole(c, goal, id) : take_last(c, goal, id, n_lose, blocked);
+}
+
+/* Frees up to n_lose cells of one stream, or of all: the longest idle gives all it may before the next one does.
+ * Sharing can make a sequence wait for a younger one, so when that one gave something the older are asked again. */
 static void plan_loss(kvlazy_cache *c, const kvl_goal *goal, const kvl_stream *only, uint64_t n_lose)
 {
-    uint32_t n_rank = n_lose ? rank(c, goal, only) : 0;
-    bool whole = c->params.shrink == KVLAZY_SHRINK_WHOLE, more = true;
+    uint32_t n_rank = n_lose ? rank(c, goal, only) : 0, i = 0;
+    bool blocked = false, progress = false;
 
-    /* Sharing can make a sequence wait for another's turn, so there may be more than one round. */
-    while (more && n_lose) {
-        more = false;
-        for (uint32_t i = 0; i < n_rank && n_lose; i++) {
-            uint32_t n;
+    while (i < n_rank && n_lose) {
+        uint32_t n = take(c, goal, c->rank[i].seq, n_lose, &blocked);
 
-            do {
-                n = whole ? take_whole(c, goal, c->rank[i].seq) : take_last(c, goal, c->rank[i].seq);
-                n_lose -= kvl_min(n, n_lose);
-                more |= n > 0;
-            } while (n && n_lose);
-        }
+        n_lose -= kvl_min(n, n_lose);
+        progress |= n > 0;
+        if (n)
+            continue;
+        i++;
+        if (progress && blocked)
+            i = 0;
+        if (!i)
+            progress = blocked = false;
     }
 }
 
 static void forget_plan(kvlazy_cache *c)
 {
-    for (uint32_t i = 0; i < c->params.n_seq_max; i++)
-        c->seq[i].cut = INT32_MAX;
-    kvl_keep_live(c);
+    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+        for (uint32_t i = 0; i < m->params.n_seq_max; i++) {
+            m->seq[i].cut = INT32_MAX;
+            m->seq[i].low_cut = 0;
+        }
+        kvl_keep_live(m);
+    }
 }
 
 static bool fits_after(kvlazy_cache *c, const kvl_goal *goal, uint64_t n_lose)
@@ -212,16 +346,26 @@ static bool plan_bytes(kvlazy_cache *c, const kvl_goal *goal)
     return fits_after(c, goal, enough);
 }
 
+/* What one member loses counts for the next, since it loses the same. */
+static void plan_streams(kvlazy_cache *c, const kvl_goal *goal)
+{
+    for (uint32_t s = 0; s < c->params.n_stream; s++) {
+        const kvl_cells *cells = &c->stream[s].cells;
+        uint32_t target = goal->kind == KVL_GOAL_CELLS ? goal->max_cells : c->params.kv_size_initial;
+
+        if (kvl_policy_excess(cells->n_used, target))
+            plan_loss(c, goal, &c->stream[s],
+                      kvl_policy_excess((uint32_t)kvl_bits_count(cells->keep, 0, cells->n_cell), target));
+    }
+}
+
 static bool plan(kvlazy_cache *c, const kvl_goal *goal)
 {
     if (goal->kind == KVL_GOAL_BYTES)
         return plan_bytes(c, goal);
     forget_plan(c);
-    for (uint32_t s = 0; s < c->params.n_stream; s++) {
-        uint32_t target = goal->kind == KVL_GOAL_CELLS ? goal->max_cells : c->params.kv_size_initial;
-
-        plan_loss(c, goal, &c->stream[s], kvl_policy_excess(c->stream[s].cells.n_used, target));
-    }
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        plan_streams(m, goal);
     return true;
 }
 
@@ -232,41 +376,79 @@ static kvlazy_seq_id next_to_ask(const kvlazy_cache *c)
 {
     kvlazy_seq_id next = -1;
 
-    for (kvlazy_seq_id id = 0; id < (kvlazy_seq_id)c->params.n_seq_max; id++)
-        if (c->seq[id].cut < c->seq[id].agreed && (next < 0 || goes_before(c, id, next)))
-            next = id;
+    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+        for (kvlazy_seq_id id = 0; id < (kvlazy_seq_id)c->params.n_seq_max; id++)
+            if ((m->seq[id].cut < m->seq[id].agreed || m->seq[id].low_cut > m->seq[id].agreed_low) &&
+                (next < 0 || goes_before(c, id, next)))
+                next = id;
     return next;
 }
 
-/* Asks with no lock held. Answers false when a batch was opened meanwhile. */
-static bool ask(kvlazy_cache *c, kvlazy_seq_id id, const kvl_goal *goal)
+/* The answer of on_evict is for all the group. */
+static void note_answer(kvlazy_cache *c, kvlazy_seq_id id, uint64_t veto_ms)
 {
-    kvlazy_pos cut = c->seq[id].cut, new_pos_max = planned_max(c, id);
-    uint64_t n_opened = c->n_opened;
+    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+        m->seq[id].agreed = m->seq[id].cut;
+        m->seq[id].agreed_low = m->seq[id].low_cut;
+        if (veto_ms)
+            m->seq[id].veto_ms = veto_ms;
+    }
+}
 
-    c->asking = true;
+/* Asks with no lock held. Answers false when a batch was opened meanwhile. What is agreed to is noted before:
+ * the plan may be gone when the answer comes, and is made anew. */
+static bool ask(kvlazy_cache *c, kvlazy_cache *asker, kvlazy_seq_id id, const kvl_goal *goal)
+{
+    kvl_group *group = c->group;
+    uint64_t n_opened = group->n_opened;
+    kvlazy_pos new_pos_max = -1;
+
+    for (kvlazy_cache *m = group->first; m; m = m->next) {
+        kvlazy_pos left = planned_max(m, id);
+        new_pos_max = left > new_pos_max ? left : new_pos_max;
+    }
+    note_answer(c, id, 0);
+    group->asking = true;
     kvl_leave(c, KVLAZY_OK);
-    int answer = c->params.on_evict(c->params.evict_ctx, id, new_pos_max);
+    int answer = asker->params.on_evict(asker->params.evict_ctx, id, new_pos_max);
     kvl_enter(c);
-    c->asking = false;
+    group->asking = false;
     if (answer)
-        c->seq[id].veto_ms = goal->now_ms + kvl_max(c->params.slot_shrink_idle_ms, 1);
-    else
-        c->seq[id].agreed = cut;
-    return !c->open && c->n_opened == n_opened;
+        note_answer(c, id, goal->now_ms + kvl_max(c->params.slot_shrink_idle_ms, 1));
+    return !group->open && group->n_opened == n_opened;
+}
+
+/* Linked caches belong to one engine, so one of them asks. */
+static kvlazy_cache *find_asker(kvlazy_cache *c)
+{
+    kvlazy_cache *asker = c->params.on_evict ? c : c->group->first;
+
+    while (asker && !asker->params.on_evict)
+        asker = asker->next;
+    return asker;
+}
+
+static void forget_answers(kvlazy_cache *c)
+{
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        for (uint32_t i = 0; i < m->params.n_seq_max; i++) {
+            m->seq[i].agreed = INT32_MAX;
+            m->seq[i].agreed_low = 0;
+        }
 }
 
 int kvl_evict_agree(kvlazy_cache *c, const kvl_goal *goal)
 {
-    for (uint32_t i = 0; i < c->params.n_seq_max; i++)
-        c->seq[i].agreed = INT32_MAX;
+    kvlazy_cache *asker = find_asker(c);
+
+    forget_answers(c);
     for (;;) {
         if (!plan(c, goal))
             return KVLAZY_EBUDGET;
-        kvlazy_seq_id id = c->params.on_evict ? next_to_ask(c) : -1;
+        kvlazy_seq_id id = asker ? next_to_ask(c) : -1;
         if (id < 0)
             return KVLAZY_OK;
-        if (!ask(c, id, goal))
+        if (!ask(c, asker, id, goal))
             return KVLAZY_EBUSY;
     }
 }
@@ -279,11 +461,17 @@ bool kvl_evict_apply(kvlazy_cache *c, uint32_t stamp)
 
     for (kvlazy_seq_id id = 0; id < (kvlazy_seq_id)c->params.n_seq_max; id++) {
         kvl_stream *stream = kvl_stream_of(c, id);
-        uint32_t n_used = stream->cells.n_used;
+        kvl_seq *s = &c->seq[id];
+        uint32_t n_used = stream->cells.n_used, n_masked = kvl_cells_rm(&stream->cells, id, 0, s->low_cut, stamp);
 
-        if (c->seq[id].cut == INT32_MAX || !kvl_cells_rm(&stream->cells, id, c->seq[id].cut, INT32_MAX, stamp))
+        if (n_masked)
+            s->lost_end = s->low_cut > s->lost_end ? s->low_cut : s->lost_end;
+        bool tail = s->cut != INT32_MAX && kvl_cells_rm(&stream->cells, id, s->cut, INT32_MAX, stamp);
+        if (!tail && !n_masked)
             continue;
-        c->seq[id].evicted = true;
+        s->evicted |= tail;
+        if (s->cut == 0)
+            s->lost_end = 0; /* nothing is left that could miss it */
         c->n_evict++;
         c->evicted_cells += n_used - stream->cells.n_used;
         stream->give_read = any = true;

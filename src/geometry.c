@@ -27,8 +27,8 @@ static bool place(kvl_geometry *g, uint64_t row_bytes, uint32_t layer_id, bool i
     return true;
 }
 
-int kvl_geometry_init(kvl_geometry *g, const kvlazy_layer *layer, uint32_t n_layer, uint32_t kv_size,
-                      uint32_t n_stream, uint64_t page_bytes)
+int kvl_geometry_init(kvl_geometry *g, const kvlazy_layer *layer, uint32_t n_layer, uint32_t kv_size, uint32_t n_stream,
+                      uint64_t page_bytes)
 {
     *g = (kvl_geometry){.kv_size = kv_size, .n_stream = n_stream, .page_bytes = page_bytes};
     if (!n_layer)

@@ -10,41 +10,44 @@
 
 void kvl_open_batch(kvlazy_cache *c)
 {
-    if (c->open)
+    if (c->group->open)
         return;
-    c->open = true;
-    c->n_opened++;
+    c->group->open = true;
+    c->group->n_opened++;
 }
 
 void kvl_close_batch(kvlazy_cache *c)
 {
-    c->open = false;
+    c->group->open = false;
 }
 
 /* A sequence that went on where it ended has seen what eviction left of it. */
-void kvl_settle_activity(kvlazy_cache *c, uint64_t now_ms)
+static void stamp_active(kvlazy_cache *c, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < c->n_active; i++) {
         kvl_seq *s = &c->seq[c->active[i]];
-        kvl_stream *stream = kvl_stream_of(c, c->active[i]);
 
         s->pending = false;
-        s->stamp_ms = now_ms;
         if (kvl_index_of(c, c->active[i])->n)
             s->evicted = false;
-        stream->active_ms = now_ms;
-        stream->awake = true;
+        kvl_note_activity(c, c->active[i], now_ms);
     }
     c->n_active = 0;
+}
+
+void kvl_settle_activity(kvlazy_cache *c, uint64_t now_ms)
+{
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        stamp_active(m, now_ms);
 }
 
 int kvlazy_init_batch(kvlazy_cache *c)
 {
     if (kvl_enter(c))
         return KVLAZY_EINVAL;
-    bool shrinks = (c->params.flags & KVLAZY_SHRINK_AT_INIT) && !c->asking;
+    bool shrinks = (c->params.flags & KVLAZY_SHRINK_AT_INIT) && !c->group->asking;
 
-    if (c->open || shrinks) {
+    if (c->group->open || shrinks) {
         uint64_t now_ms = kvl_now(c);
 
         kvl_close_batch(c);
@@ -56,25 +59,35 @@ int kvlazy_init_batch(kvlazy_cache *c)
     return kvl_leave(c, KVLAZY_OK);
 }
 
+static bool has_batch(const kvlazy_cache *c)
+{
+    if (c->group->open)
+        return true;
+    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (m->n_active) /* of a batch that a failed prepare closed */
+            return true;
+    return false;
+}
+
 int kvlazy_end_batch(kvlazy_cache *c)
 {
     if (kvl_enter(c))
         return KVLAZY_EINVAL;
-    if (c->open || c->n_active) {
+    if (has_batch(c)) {
         uint64_t now_ms = kvl_now(c);
 
         kvl_close_batch(c);
         kvl_settle_activity(c, now_ms);
-        kvl_decay(c, now_ms);
+        for (kvlazy_cache *m = c->group->first; m; m = m->next)
+            kvl_decay(m, now_ms);
     }
     return kvl_leave(c, KVLAZY_OK);
 }
 
 /* ------------------------------------------------------------------------------------------- slots */
 
-/* The ubatch of the plan that a slot stands for. Only the pointers are compared, since a stale slot's arrays
- * may be gone. NULL: stale or foreign. */
-static kvl_plan_ubatch *find_slot(kvlazy_cache *c, const kvlazy_slot *slot)
+/* Only the pointers are compared, since a stale slot's arrays may be gone. */
+kvl_plan_ubatch *kvl_find_slot(kvlazy_cache *c, const kvlazy_slot *slot)
 {
     kvl_plan *p = &c->plan;
     uint32_t low = 0, high = p->n_ubatch;
@@ -95,18 +108,15 @@ static kvl_plan_ubatch *find_slot(kvlazy_cache *c, const kvlazy_slot *slot)
     return same ? u : NULL;
 }
 
-static uint32_t owner_begin(const kvl_plan *p, uint32_t token)
-{
-    return token ? p->owner_end[token - 1] : 0;
-}
-
 /* ------------------------------------------------------------------------------------------- apply */
 
 /* The owners of a planned token, each once, are those of the ubatch, in its order. */
 static bool same_owners(const kvl_plan *p, uint32_t token, const kvlazy_ubatch *u, uint32_t i)
 {
-    uint32_t at = owner_begin(p, token), end = p->owner_end[token];
+    uint32_t at = kvl_plan_owner_begin(p, token), end = p->owner_end[token];
 
+    if (KVL_UNLIKELY(!u->seq && !u->seq_id[i]))
+        return false;
     if (KVL_LIKELY(u->seq || !u->n_seq_id))
         return at + 1 == end && p->owner[at].seq == (u->seq ? u->seq[i] : u->seq_id[i][0]);
     for (int32_t k = 0; k < u->n_seq_id[i]; k++) {
@@ -115,7 +125,7 @@ static bool same_owners(const kvl_plan *p, uint32_t token, const kvlazy_ubatch *
             continue;
         }
         bool again = false; /* named twice */
-        for (uint32_t j = owner_begin(p, token); j < at; j++)
+        for (uint32_t j = kvl_plan_owner_begin(p, token); j < at; j++)
             again |= p->owner[j].seq == u->seq_id[i][k];
         if (!again)
             return false;
@@ -123,39 +133,70 @@ static bool same_owners(const kvl_plan *p, uint32_t token, const kvlazy_ubatch *
     return at == end;
 }
 
+bool kvl_is_planned(const kvl_plan *p, const kvl_plan_ubatch *b, const kvlazy_ubatch *u)
+{
+    if (u->n_token != b->token_end - b->token_begin || !u->pos || (!u->seq && !u->seq_id))
+        return false;
+    for (uint32_t i = 0; i < u->n_token; i++)
+        if (u->pos[i] != p->pos[b->token_begin + i] || !same_owners(p, b->token_begin + i, u, i))
+            return false;
+    return true;
+}
+
+static bool may_fill(kvlazy_cache *c, uint32_t token)
+{
+    const kvl_plan *p = &c->plan;
+    const kvl_cells *cells = &c->stream[p->stream[token]].cells;
+
+    if (p->victim && p->victim[token].seq >= 0)
+        return kvl_window_may_take(c, cells, p->cell[token], &p->victim[token]);
+    return !kvl_cells_is_used(cells, p->cell[token]);
+}
+
 /* The ubatch is the planned one, its cells are free still, and its sequences end where the plan found them. */
 static int check_apply(kvlazy_cache *c, const kvl_plan_ubatch *b, const kvlazy_ubatch *u)
 {
     const kvl_plan *p = &c->plan;
 
-    if (b->applied || u->n_token != b->token_end - b->token_begin || !u->pos || (!u->seq && !u->seq_id))
+    if (b->applied || !kvl_is_planned(p, b, u))
         return KVLAZY_EINVAL;
-    for (uint32_t i = 0; i < u->n_token; i++) {
-        uint32_t token = b->token_begin + i;
-
-        if (u->pos[i] != p->pos[token] || !same_owners(p, token, u, i) ||
-            kvl_cells_is_used(&c->stream[p->stream[token]].cells, p->cell[token]))
+    for (uint32_t i = b->token_begin; i < b->token_end; i++)
+        if (!may_fill(c, i))
             return KVLAZY_EINVAL;
-    }
-    for (uint32_t k = owner_begin(p, b->token_begin); k < p->owner_end[b->token_end - 1]; k++)
+    for (uint32_t k = kvl_plan_owner_begin(p, b->token_begin); k < p->owner_end[b->token_end - 1]; k++)
         if (p->owner[k].expect != KVL_EXPECT_ANY &&
             p->owner[k].expect != kvl_index_max(kvl_index_of(c, p->owner[k].seq)))
             return KVLAZY_EPOS;
     return KVLAZY_OK;
 }
 
+/* Planes y and x of a token; what a fourth plane says, nobody asks. */
+static void record_planes(const kvlazy_cache *c, kvl_cells *cells, uint32_t cell, const kvlazy_ubatch *u, uint32_t i)
+{
+    size_t stride = u->pos_stride ? u->pos_stride : u->n_token;
+
+    if (c->params.n_pos_per_token == 1)
+        return;
+    cells->ext_y[cell] = u->pos[stride + i];
+    cells->ext_x[cell] = u->pos[2 * stride + i];
+}
+
 /* Nothing here can fail: prepare made the room. */
-static void record(kvlazy_cache *c, kvl_plan_ubatch *b)
+static void record(kvlazy_cache *c, kvl_plan_ubatch *b, const kvlazy_ubatch *u)
 {
     const kvl_plan *p = &c->plan;
 
+    kvl_window_take(c, b);
     for (uint32_t i = b->token_begin; i < b->token_end; i++) {
         kvl_cells *cells = &c->stream[p->stream[i]].cells;
 
         kvl_cells_put(cells, p->cell[i], p->pos[i]);
-        for (uint32_t k = owner_begin(p, i); k < p->owner_end[i]; k++) {
+        record_planes(c, cells, p->cell[i], u, i - b->token_begin);
+        for (uint32_t k = kvl_plan_owner_begin(p, i); k < p->owner_end[i]; k++) {
             kvlazy_seq_id seq = p->owner[k].seq;
 
+            if (p->pos[i] == 0)
+                c->seq[seq].lost_end = 0; /* it begins anew */
             kvl_cells_own(cells, p->cell[i], seq);
             if (!c->seq[seq].pending) {
                 c->seq[seq].pending = true;
@@ -163,27 +204,24 @@ static void record(kvlazy_cache *c, kvl_plan_ubatch *b)
             }
         }
     }
+    for (uint32_t i = b->token_begin; i < b->token_end; i++)
+        kvl_follow_cap(c, &c->stream[p->stream[i]]);
     b->applied = true;
 }
 
-static void follow_cap(kvlazy_cache *c, const kvl_plan_ubatch *b)
+void kvl_follow_cap(kvlazy_cache *c, kvl_stream *stream)
 {
-    const kvlazy_params *params = &c->params;
+    const kvlazy_params *p = &c->params;
 
-    for (uint32_t i = b->token_begin; i < b->token_end; i++) {
-        kvl_stream *stream = &c->stream[c->plan.stream[i]];
-
-        if (KVL_UNLIKELY(stream->cells.used_end > stream->cap_said))
-            kvl_say_cap(c, stream, kvl_policy_cap(params->kv_size, params->kv_size_initial, params->n_pad,
-                                                  stream->cells.used_end));
-    }
+    if (KVL_UNLIKELY(stream->cells.used_end > stream->cap_said))
+        kvl_say_cap(c, stream, kvl_policy_cap(p->kv_size, p->kv_size_initial, p->n_pad, stream->cells.used_end));
 }
 
 int kvlazy_apply_ubatch(kvlazy_cache *c, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch)
 {
     if (kvl_enter(c))
         return KVLAZY_EINVAL;
-    kvl_plan_ubatch *b = c->open && ubatch ? find_slot(c, slot) : NULL;
+    kvl_plan_ubatch *b = c->group->open && ubatch ? kvl_find_slot(c, slot) : NULL;
     if (!b)
         return kvl_leave(c, KVLAZY_EINVAL);
 
@@ -196,19 +234,17 @@ int kvlazy_apply_ubatch(kvlazy_cache *c, const kvlazy_slot *slot, const kvlazy_u
         c->n_refusal += status != KVLAZY_EINVAL;
         return kvl_leave(c, status);
     }
-    record(c, b);
-    follow_cap(c, b);
+    record(c, b, ubatch);
     return kvl_leave(c, KVLAZY_OK);
 }
 
-/* The planned cell holds the planned token, for one of its owners at least. */
-static bool still_holds(const kvl_cells *cells, const kvl_plan *p, uint32_t token)
+bool kvl_still_holds(const kvl_cells *cells, const kvl_plan *p, uint32_t token)
 {
     uint32_t cell = p->cell[token];
 
     if (!kvl_cells_is_used(cells, cell) || cells->pos[cell] != p->pos[token])
         return false;
-    for (uint32_t k = owner_begin(p, token); k < p->owner_end[token]; k++)
+    for (uint32_t k = kvl_plan_owner_begin(p, token); k < p->owner_end[token]; k++)
         if (kvl_bit_get(cells->owner + (size_t)cell * cells->owner_words, (uint64_t)p->owner[k].seq))
             return true;
     return false;
@@ -218,7 +254,7 @@ int kvlazy_undo_ubatch(kvlazy_cache *c, const kvlazy_slot *slot)
 {
     if (kvl_enter(c))
         return KVLAZY_EINVAL;
-    kvl_plan_ubatch *b = find_slot(c, slot);
+    kvl_plan_ubatch *b = kvl_find_slot(c, slot);
     if (!b)
         return kvl_leave(c, KVLAZY_EINVAL);
     if (!b->applied)
@@ -228,15 +264,40 @@ int kvlazy_undo_ubatch(kvlazy_cache *c, const kvlazy_slot *slot)
     for (uint32_t i = b->token_begin; i < b->token_end; i++) {
         kvl_cells *cells = &c->stream[c->plan.stream[i]].cells;
 
-        if (still_holds(cells, &c->plan, i)) /* else the engine removed it since */
+        if (kvl_still_holds(cells, &c->plan, i)) /* else the engine removed it since */
             kvl_cells_empty(cells, c->plan.cell[i], kvl_stamp(c, now_ms));
     }
     b->applied = false;
+    kvl_window_give_up(c, b, now_ms);
     kvl_note_fallow(c, now_ms);
     return kvl_leave(c, KVLAZY_OK);
 }
 
 /* ------------------------------------------------------------------------------------------- n_kv */
+
+uint32_t kvl_slot_n_kv(const kvlazy_cache *c, const kvl_plan_ubatch *b)
+{
+    uint32_t end = 0;
+
+    for (uint32_t i = b->token_begin; i < b->token_end; i++) {
+        uint32_t live_end = c->stream[c->plan.stream[i]].cells.used_end;
+
+        end = live_end > end ? live_end : end;
+        end = c->plan.cell[i] >= end ? c->plan.cell[i] + 1 : end;
+    }
+    return kvl_policy_n_kv(c->params.kv_size, c->params.n_pad, end);
+}
+
+void kvl_note_read(kvlazy_cache *c, const kvl_plan_ubatch *b, uint32_t n_kv)
+{
+    uint32_t end = (uint32_t)kvl_min(n_kv, c->params.kv_size);
+
+    for (uint32_t i = b->token_begin; i < b->token_end; i++) {
+        kvl_stream *stream = &c->stream[c->plan.stream[i]];
+
+        stream->read_end = end > stream->read_end ? end : stream->read_end;
+    }
+}
 
 uint32_t kvlazy_n_kv(const kvlazy_cache *cache, const kvlazy_slot *slot)
 {
@@ -244,21 +305,11 @@ uint32_t kvlazy_n_kv(const kvlazy_cache *cache, const kvlazy_slot *slot)
 
     if (kvl_enter(c))
         return 0;
-    const kvl_plan_ubatch *b = find_slot(c, slot);
-    uint32_t end = 0;
+    const kvl_plan_ubatch *b = kvl_find_slot(c, slot);
+    uint32_t n_kv = b ? kvl_slot_n_kv(c, b) : 0;
 
-    for (uint32_t i = b ? b->token_begin : 0; b && i < b->token_end; i++) {
-        uint32_t live_end = c->stream[c->plan.stream[i]].cells.used_end;
-
-        end = live_end > end ? live_end : end;
-        end = c->plan.cell[i] >= end ? c->plan.cell[i] + 1 : end;
-    }
-    uint32_t n_kv = b ? kvl_policy_n_kv(c->params.kv_size, c->params.n_pad, end) : 0;
-    for (uint32_t i = b ? b->token_begin : 0; b && i < b->token_end; i++) {
-        kvl_stream *stream = &c->stream[c->plan.stream[i]];
-
-        stream->read_end = n_kv > stream->read_end ? n_kv : stream->read_end;
-    }
+    if (b)
+        kvl_note_read(c, b, n_kv);
     kvl_leave(c, KVLAZY_OK);
     return n_kv;
 }

@@ -53,7 +53,8 @@ void kvl_log_tell(kvl_log *log)
 
 const char *kvl_human(char text[KVL_HUMAN_BYTES], uint64_t bytes)
 {
-    if (humanize_number(text, KVL_HUMAN_BYTES, (int64_t)kvl_min(bytes, INT64_MAX), "", HN_AUTOSCALE, HN_NOSPACE | HN_B | HN_DECIMAL) < 0)
+    if (humanize_number(text, KVL_HUMAN_BYTES, (int64_t)kvl_min(bytes, INT64_MAX), "", HN_AUTOSCALE,
+                        HN_NOSPACE | HN_B | HN_DECIMAL) < 0)
         strlcpy(text, "?", KVL_HUMAN_BYTES);
     return text;
 }

@@ -48,18 +48,6 @@ static int check_layer(const kvlazy_params *params, uint32_t i, kvl_log *log)
 
 static int check_features(const kvlazy_params *p, kvl_log *log)
 {
-    if (p->n_swa || p->swa_type != KVLAZY_SWA_NONE) {
-        if (p->swa_type < KVLAZY_SWA_NONE || p->swa_type > KVLAZY_SWA_SYMMETRIC)
-            return refuse(log, KVLAZY_EINVAL, "swa_type", (uint64_t)p->swa_type, "no such window type");
-        return refuse(log, KVLAZY_ENOTSUP, "n_swa", p->n_swa, "sliding windows are not supported");
-    }
-    if (p->n_pos_per_token != 1) {
-        bool known = p->n_pos_per_token == 3 || p->n_pos_per_token == 4;
-        return refuse(log, known ? KVLAZY_ENOTSUP : KVLAZY_EINVAL, "n_pos_per_token", p->n_pos_per_token,
-                      known ? "position planes are not supported" : "must be 1, 3 or 4");
-    }
-    if (p->with)
-        return refuse(log, KVLAZY_ENOTSUP, "with", 1, "linked caches are not supported");
     if (p->flags & KVLAZY_HUGE_PAGES)
         return refuse(log, KVLAZY_ENOTSUP, "flags", p->flags, "KVLAZY_HUGE_PAGES is not supported");
     return KVLAZY_OK;
@@ -77,6 +65,12 @@ static int check_values(const kvlazy_params *p, kvl_log *log)
         return refuse(log, KVLAZY_EINVAL, "n_stream", p->n_stream, "must be 1 or n_seq_max");
     if (!kvl_is_pow2(p->n_pad) || p->n_pad > UINT32_C(1) << 30)
         return refuse(log, KVLAZY_EINVAL, "n_pad", p->n_pad, "must be a power of two");
+    if (p->n_pos_per_token != 1 && p->n_pos_per_token != 3 && p->n_pos_per_token != 4)
+        return refuse(log, KVLAZY_EINVAL, "n_pos_per_token", p->n_pos_per_token, "must be 1, 3 or 4");
+    if (p->swa_type < KVLAZY_SWA_NONE || p->swa_type > KVLAZY_SWA_SYMMETRIC)
+        return refuse(log, KVLAZY_EINVAL, "swa_type", (uint64_t)p->swa_type, "no such window");
+    if ((p->swa_type != KVLAZY_SWA_NONE) != (p->n_swa > 0) || p->n_swa > INT32_MAX)
+        return refuse(log, KVLAZY_EINVAL, "n_swa", p->n_swa, "must be the size of the window, and 0 without one");
     if (p->shrink < KVLAZY_SHRINK_TAILS || p->shrink > KVLAZY_SHRINK_KEEP)
         return refuse(log, KVLAZY_EINVAL, "shrink", (uint64_t)p->shrink, "no such mode");
     if (p->flags & ~known)

@@ -61,7 +61,8 @@ static int measure(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch, u
         }
         *n_token += u[b].n_token;
     }
-    return *n_token > INT32_MAX || *n_owner > INT32_MAX ? bad(c, 0, 0, "tokens in one batch:", (int64_t)*n_token) : KVLAZY_OK;
+    return *n_token > INT32_MAX || *n_owner > INT32_MAX ? bad(c, 0, 0, "tokens in one batch:", (int64_t)*n_token)
+                                                        : KVLAZY_OK;
 }
 
 /* ------------------------------------------------------------------------------------------- the plan, its room */
@@ -76,7 +77,7 @@ static bool grow(void *array, size_t item_bytes, uint32_t n)
 }
 
 /* An array that grew while another could not is harmless: `cap` speaks for all. */
-static int reserve_plan(kvl_plan *p, uint32_t n_ubatch, uint32_t n_token, uint32_t n_owner)
+static int reserve_plan(kvl_plan *p, uint32_t n_ubatch, uint32_t n_token, uint32_t n_owner, bool window)
 {
     if (n_ubatch > p->cap_ubatch) {
         if (!grow(&p->ubatch, sizeof *p->ubatch, n_ubatch))
@@ -86,7 +87,7 @@ static int reserve_plan(kvl_plan *p, uint32_t n_ubatch, uint32_t n_token, uint32
     if (n_token > p->cap_token) {
         if (!grow(&p->stream, sizeof *p->stream, n_token) || !grow(&p->cell, sizeof *p->cell, n_token) ||
             !grow(&p->owner_end, sizeof *p->owner_end, n_token) || !grow(&p->pos, sizeof *p->pos, n_token) ||
-            !grow(&p->run, sizeof *p->run, n_token))
+            !grow(&p->run, sizeof *p->run, n_token) || (window && !grow(&p->victim, sizeof *p->victim, n_token)))
             return KVLAZY_ENOMEM;
         p->cap_token = n_token;
     }
@@ -106,7 +107,7 @@ static bool follow(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, uint32_t *
 {
     const kvl_index *index = kvl_index_of(c, id);
     kvl_seq *s = &c->seq[id];
-    bool follows;
+    bool follows, planes = c->params.n_pos_per_token > 1;
 
     if (!s->n_new) {
         c->order[(*n_seq)++] = id;
@@ -114,13 +115,13 @@ static bool follow(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, uint32_t *
         s->high = kvl_index_max(index);
         s->unordered = false;
         s->mark_ubatch = 0;
-        follows = !index->n || pos == s->high + 1;
+        follows = !index->n || pos == s->high + 1 || (planes && pos >= s->high);
     } else {
-        follows = pos == s->last || pos == s->last + 1;
+        follows = pos == s->last || pos == s->last + 1 || (planes && pos > s->last);
     }
     if (!follows && index->n)
         return false;
-    s->unordered |= !follows;
+    s->unordered |= !follows && !planes; /* with planes gaps are allowed, so any order is */
     s->n_new++;
     s->last = pos;
     s->low = pos < s->low ? pos : s->low;
@@ -184,7 +185,7 @@ static bool starts_badly(kvlazy_cache *c, kvlazy_seq_id id)
 
     if (kvl_index_of(c, id)->n)
         return false;
-    return (s->evicted && s->low != 0) || (s->unordered && has_gap(c, id));
+    return (s->evicted && s->low != 0) || !kvl_window_may_start(c, id, s->low) || (s->unordered && has_gap(c, id));
 }
 
 static int check_positions(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch, uint32_t *n_seq)
@@ -208,31 +209,38 @@ static int check_positions(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_u
 
 /* ------------------------------------------------------------------------------------------- cells */
 
-static kvlazy_seq_id first_owner(const kvl_plan *p, uint32_t token)
-{
-    return p->owner[token ? p->owner_end[token - 1] : 0].seq;
-}
-
 /* Lowest free cell first. Within a batch the search only goes up, so each stream remembers where it stands. */
-static int find_cells(kvlazy_cache *c, uint32_t n_seq)
+static int find_empty(kvlazy_cache *c, uint32_t n_seq)
 {
     kvl_plan *p = &c->plan;
 
     for (uint32_t i = 0; i < n_seq; i++)
         kvl_stream_of(c, c->order[i])->next_free = 0;
     for (uint32_t i = 0; i < p->n_token; i++) {
-        kvl_stream *stream = kvl_stream_of(c, first_owner(p, i));
+        kvl_stream *stream = kvl_stream_of(c, kvl_plan_first_owner(p, i));
         uint32_t cell = kvl_cells_next_free(&stream->cells, stream->next_free);
 
         if (cell >= c->params.kv_size) {
-            c->refused = first_owner(p, i);
+            c->refused = kvl_plan_first_owner(p, i);
             return KVLAZY_ENOSLOT;
         }
         p->stream[i] = (uint32_t)(stream - c->stream);
         p->cell[i] = cell;
+        if (p->victim)
+            p->victim[i].seq = -1;
         stream->next_free = cell + 1;
     }
     return KVLAZY_OK;
+}
+
+static int find_cells(kvlazy_cache *c, uint32_t n_seq, uint32_t n_ubatch)
+{
+    int status = find_empty(c, n_seq);
+
+    if (status != KVLAZY_ENOSLOT || !kvl_has_window(c))
+        return status;
+    c->refused = -1;
+    return kvl_window_place(c, n_ubatch);
 }
 
 /* What apply will need of our own memory, so that it cannot fail for want of it. */
@@ -254,7 +262,8 @@ static int by_place(const void *a, const void *b)
 {
     const kvl_run *r = a, *s = b;
 
-    return r->stream != s->stream ? (r->stream > s->stream) - (r->stream < s->stream) : (r->begin > s->begin) - (r->begin < s->begin);
+    return r->stream != s->stream ? (r->stream > s->stream) - (r->stream < s->stream)
+                                  : (r->begin > s->begin) - (r->begin < s->begin);
 }
 
 uint32_t kvl_plan_runs(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end)
@@ -270,7 +279,8 @@ uint32_t kvl_plan_runs(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end
             p->run[*last - 1].end++;
             continue;
         }
-        ascending &= !n || p->run[n - 1].stream <= p->stream[i];
+        ascending &= !n || p->run[n - 1].stream < p->stream[i] ||
+                     (p->run[n - 1].stream == p->stream[i] && p->run[n - 1].begin < p->cell[i]);
         p->run[n++] = (kvl_run){p->stream[i], p->cell[i], p->cell[i] + 1};
         *last = n;
     }
@@ -283,22 +293,31 @@ uint32_t kvl_plan_runs(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end
 
 int kvl_want_runs(kvlazy_cache *c, uint32_t n_run)
 {
+    uint64_t page_bytes = kvl_pages_bytes(&c->arena, 1);
+
     kvl_arena_gather(&c->arena);
-    for (uint32_t t = 0; t < c->geometry.n_tensor; t++)
+    for (uint32_t t = 0; t < c->geometry.n_tensor; t++) {
+        uint64_t seen_end = 0; /* pages up to here were looked at: scattered cells share them */
+
         for (uint32_t i = 0; i < n_run; i++) {
             const kvl_run *r = &c->plan.run[i];
+            kvl_span rows = kvl_tensor_span(&c->geometry.tensor[t], r->stream, r->begin, r->end);
 
-            if (kvl_arena_want(&c->arena, kvl_tensor_span(&c->geometry.tensor[t], r->stream, r->begin, r->end)))
+            if (rows.end <= seen_end)
+                continue;
+            if (kvl_arena_want(&c->arena, rows))
                 return KVLAZY_ENOMEM;
+            seen_end = kvl_round_up(rows.end, page_bytes);
         }
+    }
     return KVLAZY_OK;
 }
 
 /* ------------------------------------------------------------------------------------------- budget */
 
-static bool within_budget(const kvlazy_cache *c, uint64_t n_page)
+bool kvl_within_budget(const kvlazy_cache *c, uint64_t n_page)
 {
-    return kvl_pages_bytes(&c->arena, n_page) <= c->params.budget_bytes;
+    return !c->params.budget_bytes || kvl_pages_bytes(&c->arena, n_page) <= c->params.budget_bytes;
 }
 
 static void keep_planned(kvlazy_cache *c, uint32_t n_token)
@@ -312,7 +331,7 @@ static void keep_planned(kvlazy_cache *c, uint32_t n_token)
 static bool tokens_fit(kvlazy_cache *c, uint32_t n_token)
 {
     keep_planned(c, n_token);
-    return within_budget(c, kvl_kept_pages(c, false));
+    return kvl_within_budget(c, kvl_kept_pages(c, false));
 }
 
 /* The first token that does not fit any more; the whole batch does not. */
@@ -339,16 +358,16 @@ static int fit_budget(kvlazy_cache *c)
     if (kvl_want_runs(c, kvl_plan_runs(c, 0, c->plan.n_token)))
         return KVLAZY_ENOMEM;
     uint64_t n_more = c->arena.n_gathered;
-    if (within_budget(c, c->arena.n_touched + n_more))
+    if (kvl_within_budget(c, c->arena.n_touched + n_more))
         return KVLAZY_OK;
     if (!tokens_fit(c, c->plan.n_token)) {
-        c->refused = first_owner(&c->plan, first_unfit(c));
+        c->refused = kvl_plan_first_owner(&c->plan, first_unfit(c));
         return KVLAZY_EBUDGET;
     }
     kvl_release_outside_keep(c);
-    if (within_budget(c, c->arena.n_touched + n_more))
+    if (kvl_within_budget(c, c->arena.n_touched + n_more))
         return KVLAZY_OK;
-    c->refused = first_owner(&c->plan, c->plan.n_token - 1); /* the host would not take the free pages */
+    c->refused = kvl_plan_first_owner(&c->plan, c->plan.n_token - 1); /* the host would not take the free pages */
     return KVLAZY_EBUDGET;
 }
 
@@ -360,12 +379,14 @@ static int make_plan(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ub
     uint32_t n_seq = 0;
 
     int status = measure(c, ubatch, n_ubatch, &n_token, &n_owner);
+    if (!status && kvl_waits_for_rotation(c))
+        status = KVLAZY_ESHIFT;
     if (!status)
-        status = reserve_plan(&c->plan, n_ubatch, (uint32_t)n_token, (uint32_t)n_owner);
+        status = reserve_plan(&c->plan, n_ubatch, (uint32_t)n_token, (uint32_t)n_owner, kvl_has_window(c));
     if (!status)
         status = check_positions(c, ubatch, n_ubatch, &n_seq);
     if (!status)
-        status = find_cells(c, n_seq);
+        status = find_cells(c, n_seq, n_ubatch);
     if (!status)
         status = reserve_cells(c, n_seq);
     if (!status)
@@ -377,7 +398,7 @@ static int make_plan(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ub
 
 static int refuse(kvlazy_cache *c, int status, uint32_t n_ubatch)
 {
-    if (status != KVLAZY_EINVAL)
+    if (status != KVLAZY_EINVAL && status != KVLAZY_ESHIFT)
         c->n_refusal++;
     kvl_log_note(&c->log, status == KVLAZY_EINVAL ? KVLAZY_LOG_ERROR : KVLAZY_LOG_DEBUG,
                  "prepare: %u ubatches refused, sequence %" PRId32 ": %s", n_ubatch, c->refused,
@@ -455,12 +476,14 @@ uint32_t kvlazy_room(const kvlazy_cache *cache, kvlazy_seq_id seq)
             uint32_t middle = (uint32_t)(fit + (unfit - fit) / 2);
 
             keep_lowest(c, stream, middle);
-            if (within_budget(c, kvl_kept_pages(c, false)))
+            if (kvl_within_budget(c, kvl_kept_pages(c, false)))
                 fit = middle;
             else
                 unfit = middle;
         }
         fit = c->params.budget_bytes ? fit : n_free;
+        if (fit == n_free) /* only then are masked cells taken, and their pages are there */
+            fit += kvl_window_recyclable(c, stream);
     }
     kvl_leave(c, KVLAZY_OK);
     return fit;

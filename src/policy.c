@@ -19,6 +19,24 @@ uint32_t kvl_policy_n_kv(uint32_t kv_size, uint32_t n_pad, uint32_t used_end)
     return (uint32_t)kvl_min(kv_size, kvl_round_up(kvl_max(used_end, 1), n_pad));
 }
 
+int64_t kvl_policy_window_begin(int swa_type, uint32_t n_swa, int64_t query)
+{
+    int64_t n = n_swa, begin = 0;
+
+    switch (swa_type) {
+    case KVLAZY_SWA_STANDARD:
+        begin = query - n + 1;
+        break;
+    case KVLAZY_SWA_CHUNKED:
+        begin = query / n * n;
+        break;
+    case KVLAZY_SWA_SYMMETRIC:
+        begin = query - n / 2;
+        break;
+    }
+    return begin > 0 ? begin : 0;
+}
+
 uint32_t kvl_policy_excess(uint32_t n_live, uint32_t target)
 {
     return n_live > target ? n_live - target : 0;

@@ -17,6 +17,10 @@ uint32_t kvl_policy_cap(uint32_t kv_size, uint32_t kv_size_initial, uint32_t n_p
 /* Cells attention reads when the highest live cell of a stream is `used_end` - 1. */
 uint32_t kvl_policy_n_kv(uint32_t kv_size, uint32_t n_pad, uint32_t used_end);
 
+/* The first position that a query sees through a sliding window; those below are masked. For masks of what lies
+ * ahead of a query too, SYMMETRIC, only the side behind it. */
+int64_t kvl_policy_window_begin(int swa_type, uint32_t n_swa, int64_t query);
+
 /* Cells a stream is over its target. */
 uint32_t kvl_policy_excess(uint32_t n_live, uint32_t target);
 

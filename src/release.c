@@ -14,6 +14,7 @@
 #include "cache.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 /* ------------------------------------------------------------------------------------------- what is kept */
 
@@ -136,7 +137,7 @@ void kvl_release_outside_keep(kvlazy_cache *c)
         offer_tensor(c, &c->geometry.tensor[t]);
     kvl_arena_give(&c->arena);
     /* Everything free was offered: what is left to ask again for is what was refused now. */
-    c->retry_ms = c->arena.n_refused > n_refused && idle_ms ? c->now_ms + idle_ms : KVL_NEVER;
+    c->retry_ms = c->arena.n_refused > n_refused && idle_ms ? c->group->now_ms + idle_ms : KVL_NEVER;
 }
 
 /* ------------------------------------------------------------------------------------------- settling */
@@ -190,15 +191,13 @@ bool kvl_release_piece(kvlazy_cache *c, uint64_t now_ms)
 
 void kvl_release_all_free(kvlazy_cache *c, uint64_t now_ms)
 {
-    kvl_before before = kvl_look_before(c);
-
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         c->stream[s].min_age = 0;
         c->stream[s].give_read = true;
     }
     while (kvl_release_piece(c, now_ms))
         ;
-    kvl_say_shrink(c, &before, now_ms);
+    kvl_say_shrink(c, now_ms, false);
 }
 
 uint64_t kvl_next_due_ms(kvlazy_cache *c, uint64_t now_ms)
@@ -224,24 +223,24 @@ void kvl_decay(kvlazy_cache *c, uint64_t now_ms)
 
     if (KVL_LIKELY(now_ms < c->fallow_due_ms && now_ms < c->retry_ms) || !idle_ms)
         return;
-    kvl_before before = kvl_look_before(c);
+    kvl_look_before(c);
     for (uint32_t s = 0; s < c->params.n_stream; s++)
         c->stream[s].min_age = idle_ms;
     bool more = kvl_release_piece(c, now_ms);
     c->fallow_due_ms = more ? now_ms : kvl_max(kvl_next_due_ms(c, now_ms), now_ms + idle_ms / 8);
-    kvl_say_shrink(c, &before, now_ms);
+    kvl_say_shrink(c, now_ms, true);
 }
 
 /* ------------------------------------------------------------------------------------------- telling */
 
-kvl_before kvl_look_before(const kvlazy_cache *c)
+void kvl_look_before(kvlazy_cache *c)
 {
-    return (kvl_before){c->arena.n_released, c->arena.n_touched, c->evicted_cells};
+    c->before = (kvl_before){c->arena.n_released, c->arena.n_touched, c->evicted_cells};
 }
 
-void kvl_say_shrink(kvlazy_cache *c, const kvl_before *before, uint64_t now_ms)
+void kvl_say_shrink(kvlazy_cache *c, uint64_t now_ms, bool idle)
 {
-    uint64_t n_page = c->arena.n_released - before->n_released, n_cell = c->evicted_cells - before->evicted_cells;
+    uint64_t n_page = c->arena.n_released - c->before.n_released, n_cell = c->evicted_cells - c->before.evicted_cells;
     uint64_t from = 0, to = 0;
     char given[KVL_HUMAN_BYTES], left[KVL_HUMAN_BYTES];
 
@@ -255,9 +254,11 @@ void kvl_say_shrink(kvlazy_cache *c, const kvl_before *before, uint64_t now_ms)
     if (!n_page && !n_cell)
         return;
     c->n_shrink++;
+    char why[40] = "on request";
+    if (idle)
+        snprintf(why, sizeof why, "after %" PRIu32 " ms idle", c->params.slot_shrink_idle_ms);
     kvl_log_note(&c->log, KVLAZY_LOG_INFO,
-                 "shrink: cap %" PRIu64 " -> %" PRIu64 " cells after %u ms idle, %" PRIu64
-                 " cells evicted, %s returned, %s touched",
-                 from, to, c->params.slot_shrink_idle_ms, n_cell, kvl_human(given, kvl_pages_bytes(&c->arena, n_page)),
+                 "shrink: cap %" PRIu64 " -> %" PRIu64 " cells %s, %" PRIu64 " evicted, %s returned, %s touched", from,
+                 to, why, n_cell, kvl_human(given, kvl_pages_bytes(&c->arena, n_page)),
                  kvl_human(left, kvl_pages_bytes(&c->arena, c->arena.n_touched)));
 }

@@ -1,14 +1,30 @@
 /* SPDX-License-Identifier: MIT */
-/* seq: what an engine does to its sequences. Removes tokens and tells where a sequence begins and ends; the pages follow later. */
+/*
+ * seq: what an engine does to its sequences between and inside batches. Removes tokens, keeps one, moves
+ * positions and tells where a sequence begins and ends; the pages of what is removed follow later. Copying is
+ * copy's.
+ */
 #include "cache.h"
 
-/* A range as the caller says it, as positions [*p0, *p1). Answers false when it is empty. */
-static bool normalise(kvlazy_pos *p0, kvlazy_pos *p1)
+#include <inttypes.h>
+
+bool kvl_normalise_range(kvlazy_pos *p0, kvlazy_pos *p1)
 {
     *p0 = *p0 < 0 ? 0 : *p0;
     *p1 = *p1 < 0 ? INT32_MAX : *p1; /* open: no position is that large */
     return *p0 < *p1;
 }
+
+void kvl_note_activity(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
+{
+    kvl_stream *stream = kvl_stream_of(c, seq);
+
+    c->seq[seq].stamp_ms = now_ms;
+    stream->active_ms = now_ms;
+    stream->awake = true;
+}
+
+/* ------------------------------------------------------------------------------------------- removing */
 
 /* The range takes some of a sequence and leaves some. */
 static bool is_partial(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
@@ -23,9 +39,14 @@ static bool is_partial(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy
  * tokens that eviction took. */
 static bool remove_range(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms)
 {
-    if (p0 == 0 && p1 == INT32_MAX)
+    uint32_t n = kvl_cells_rm(&kvl_stream_of(c, seq)->cells, seq, p0, p1, kvl_stamp(c, now_ms));
+
+    if (p0 == 0 && p1 == INT32_MAX) {
         c->seq[seq].evicted = false;
-    return kvl_cells_rm(&kvl_stream_of(c, seq)->cells, seq, p0, p1, kvl_stamp(c, now_ms)) > 0;
+        c->seq[seq].lost_end = 0;
+    }
+    kvl_window_refill(c, seq, p0, p1, now_ms);
+    return n > 0;
 }
 
 int kvlazy_seq_rm(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
@@ -34,7 +55,7 @@ int kvlazy_seq_rm(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos 
         return KVLAZY_EINVAL;
     if (seq != -1 && !kvl_is_seq(c, seq))
         return kvl_leave(c, KVLAZY_EINVAL);
-    if (!normalise(&p0, &p1))
+    if (!kvl_normalise_range(&p0, &p1))
         return kvl_leave(c, KVLAZY_OK);
     kvlazy_seq_id first = seq < 0 ? 0 : seq, end = seq < 0 ? (kvlazy_seq_id)c->params.n_seq_max : seq + 1;
 
@@ -49,6 +70,91 @@ int kvlazy_seq_rm(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos 
         kvl_note_fallow(c, now_ms);
     return kvl_leave(c, KVLAZY_OK);
 }
+
+int kvlazy_seq_keep(kvlazy_cache *c, kvlazy_seq_id seq)
+{
+    if (kvl_enter(c))
+        return KVLAZY_EINVAL;
+    if (!kvl_is_seq(c, seq))
+        return kvl_leave(c, KVLAZY_EINVAL);
+    kvl_cells *cells = &kvl_stream_of(c, seq)->cells;
+    uint64_t now_ms = kvl_now(c);
+
+    kvl_cells_keep_only(cells, seq, kvl_stamp(c, now_ms));
+    for (uint32_t i = 0; i < cells->n_seq; i++)
+        if (cells->seq_first + i != (uint32_t)seq) {
+            c->seq[cells->seq_first + i].evicted = false;
+            c->seq[cells->seq_first + i].lost_end = 0;
+        }
+    kvl_note_fallow(c, now_ms);
+    return kvl_leave(c, KVLAZY_OK);
+}
+
+/* ------------------------------------------------------------------------------------------- moving positions */
+
+/* Positions are moved at once; K is rotated by the engine, which finds the shifts in the cells view. */
+static int move_positions(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, kvl_motion motion)
+{
+    kvl_cells *cells = &kvl_stream_of(c, seq)->cells;
+    const kvl_index *index = kvl_index_of(c, seq);
+
+    if (c->params.n_pos_per_token > 1)
+        return KVLAZY_ENOTSUP;
+    if (!kvl_normalise_range(&p0, &p1) || (motion.delta == 0 && motion.divisor == 1))
+        return KVLAZY_OK;
+    uint32_t begin = kvl_index_below(index, p0), end = kvl_index_below(index, p1);
+    if (begin == end)
+        return KVLAZY_OK;
+    if (kvl_index_at(index, end - 1)->pos + motion.delta >= INT32_MAX) {
+        kvl_log_note(&c->log, KVLAZY_LOG_ERROR,
+                     "seq_add: sequence %" PRId32 " position %" PRId32 " + %" PRId64 " is out of range", seq,
+                     kvl_index_at(index, end - 1)->pos, motion.delta);
+        return KVLAZY_EINVAL;
+    }
+    if (kvl_cells_reserve_seq(cells, seq, end - begin))
+        return KVLAZY_ENOMEM;
+    uint64_t now_ms = kvl_now(c);
+    kvl_window_moved(c, seq, p0, p1, motion);
+    kvl_cells_reposition(cells, seq, p0, p1, motion, kvl_stamp(c, now_ms));
+    kvl_note_activity(c, seq, now_ms);
+    kvl_note_fallow(c, now_ms);
+    kvl_window_refill(c, seq, 0, 0, now_ms); /* a shift can bring what was lost into the window */
+    return KVLAZY_OK;
+}
+
+int kvlazy_seq_add(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, kvlazy_pos delta)
+{
+    if (kvl_enter(c))
+        return KVLAZY_EINVAL;
+    return kvl_leave(c, kvl_is_seq(c, seq) ? move_positions(c, seq, p0, p1, (kvl_motion){delta, 1}) : KVLAZY_EINVAL);
+}
+
+int kvlazy_seq_div(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, int d)
+{
+    if (kvl_enter(c))
+        return KVLAZY_EINVAL;
+    return kvl_leave(c,
+                     kvl_is_seq(c, seq) && d >= 1 ? move_positions(c, seq, p0, p1, (kvl_motion){0, d}) : KVLAZY_EINVAL);
+}
+
+int kvlazy_shift_done(kvlazy_cache *c)
+{
+    if (kvl_enter(c))
+        return KVLAZY_EINVAL;
+    for (uint32_t s = 0; s < c->params.n_stream; s++)
+        kvl_cells_rotated(&c->stream[s].cells);
+    return kvl_leave(c, KVLAZY_OK);
+}
+
+bool kvl_waits_for_rotation(const kvlazy_cache *c)
+{
+    for (uint32_t s = 0; s < c->params.n_stream; s++)
+        if (c->stream[s].cells.n_shifted)
+            return true;
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------------- looking */
 
 static kvlazy_pos pos_of(const kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos (*which)(const kvl_index *))
 {

@@ -8,25 +8,25 @@
 /* A batch is open, or another thread's shrink waits for an answer of on_evict. */
 static bool is_busy(const kvlazy_cache *c)
 {
-    return c->open || c->asking;
+    return c->group->open || c->group->asking;
 }
 
 /* Every sequence of the stream has been idle, for the first time since it was active. */
 static bool came_to_rest(const kvlazy_cache *c, const kvl_stream *stream, uint64_t now_ms)
 {
-    return stream->awake &&
-           kvl_policy_until_idle(now_ms, stream->active_ms, c->params.slot_shrink_idle_ms) == 0;
+    return stream->awake && kvl_policy_until_idle(now_ms, stream->active_ms, c->params.slot_shrink_idle_ms) == 0;
 }
 
 /* Streams that came to rest give back what was only read too. Answers whether there is any. */
 static bool look_at_rest(kvlazy_cache *c, uint64_t now_ms)
 {
+    uint32_t idle_ms = c->params.slot_shrink_idle_ms;
     bool any = false;
 
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         kvl_stream *stream = &c->stream[s];
 
-        stream->min_age = c->params.slot_shrink_idle_ms;
+        stream->min_age = idle_ms ? idle_ms : UINT32_MAX; /* 0: a linked cache idles, this one never does */
         stream->give_read = came_to_rest(c, stream, now_ms);
         stream->awake &= !stream->give_read;
         any |= stream->give_read;
@@ -34,6 +34,18 @@ static bool look_at_rest(kvlazy_cache *c, uint64_t now_ms)
     return any;
 }
 
+/* Everything that is due in one cache, unless a hook waits. Answers whether more is due. */
+static bool release_due(kvlazy_cache *c, uint64_t now_ms)
+{
+    bool more = true;
+
+    while (more && atomic_load(&c->group->n_waiting) == 0)
+        more = kvl_release_piece(c, now_ms);
+    kvl_say_shrink(c, now_ms, true);
+    return more;
+}
+
+/* Tokens go from every cache of the group before pages go from any: a release may stop for a hook. */
 int kvl_shrink_idle(kvlazy_cache *c, uint64_t now_ms, bool *more)
 {
     kvl_goal goal = {.kind = KVL_GOAL_IDLE, .now_ms = now_ms};
@@ -41,18 +53,19 @@ int kvl_shrink_idle(kvlazy_cache *c, uint64_t now_ms, bool *more)
     *more = false;
     if (kvl_evict_agree(c, &goal))
         return KVLAZY_EBUSY;
-    kvl_before before = kvl_look_before(c);
-    bool due = look_at_rest(c, now_ms);
-    /* Evicted cells count as emptied long ago, so that a release that stops for a hook goes on with them. */
-    due |= kvl_evict_apply(c, kvl_stamp(c, now_ms) - c->params.slot_shrink_idle_ms);
-    due |= kvl_min(kvl_next_due_ms(c, now_ms), c->retry_ms) <= now_ms;
-    if (due) {
-        do
-            *more = kvl_release_piece(c, now_ms);
-        while (*more && atomic_load(&c->n_waiting) == 0);
-        kvl_say_shrink(c, &before, now_ms);
+    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+        kvl_look_before(m);
+        m->due = look_at_rest(m, now_ms);
+        /* Evicted cells count as emptied long ago, so that a release that stopped goes on with them. */
+        m->due |= kvl_evict_apply(m, kvl_stamp(m, now_ms) - m->params.slot_shrink_idle_ms);
+        m->due |= kvl_min(kvl_next_due_ms(m, now_ms), m->retry_ms) <= now_ms;
     }
-    c->fallow_due_ms = *more ? now_ms : kvl_next_due_ms(c, now_ms);
+    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+        bool left = m->due && release_due(m, now_ms);
+
+        m->fallow_due_ms = left ? now_ms : kvl_next_due_ms(m, now_ms);
+        *more |= left;
+    }
     return KVLAZY_OK;
 }
 
@@ -72,8 +85,8 @@ static uint64_t next_eviction_in(kvlazy_cache *c, uint64_t now_ms)
     return next;
 }
 
-/* How long until a poll can matter, right after one. */
-static uint64_t next_poll_in(kvlazy_cache *c, uint64_t now_ms)
+/* How long until a look at this cache can matter, right after one. */
+static uint64_t next_look_in(kvlazy_cache *c, uint64_t now_ms)
 {
     uint64_t at_ms = kvl_min(c->fallow_due_ms, c->retry_ms);
     uint64_t next = at_ms == KVL_NEVER ? KVL_NEVER : at_ms - kvl_min(at_ms, now_ms);
@@ -84,6 +97,15 @@ static uint64_t next_poll_in(kvlazy_cache *c, uint64_t now_ms)
     return kvl_min(next, next_eviction_in(c, now_ms));
 }
 
+static uint64_t next_poll_in(kvlazy_cache *c, uint64_t now_ms)
+{
+    uint64_t next = KVL_NEVER;
+
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        next = kvl_min(next, next_look_in(m, now_ms));
+    return next;
+}
+
 /* The lock is ours, no batch is open. */
 static int poll_locked(kvlazy_cache *c, uint64_t *next_ms)
 {
@@ -91,8 +113,6 @@ static int poll_locked(kvlazy_cache *c, uint64_t *next_ms)
     uint64_t now_ms = kvl_now(c);
     bool more;
 
-    if (!idle_ms)
-        return KVLAZY_OK;
     kvl_settle_activity(c, now_ms); /* of a batch that a failed prepare closed, and no end_batch followed */
     int status = kvl_shrink_idle(c, now_ms, &more);
     *next_ms = status ? idle_ms : more ? 0 : next_poll_in(c, now_ms);
@@ -106,12 +126,12 @@ int kvlazy_poll(kvlazy_cache *c, uint64_t *next_ms)
 
     if (!kvl_is_cache(c)) {
         status = KVLAZY_EINVAL;
-    } else if (pthread_mutex_trylock(&c->lock) != 0) {
+    } else if (pthread_mutex_trylock(&c->group->lock) != 0) {
         next = 1; /* another thread is inside, for a moment */
     } else {
-        if (c->open)
+        if (c->group->open)
             next = c->params.slot_shrink_idle_ms ? c->params.slot_shrink_idle_ms : KVL_NEVER;
-        else if (c->asking)
+        else if (c->group->asking)
             next = 1;
         else
             status = poll_locked(c, &next);
@@ -123,6 +143,17 @@ int kvlazy_poll(kvlazy_cache *c, uint64_t *next_ms)
 }
 
 /* ------------------------------------------------------------------------------------------- trim */
+
+/* In all the group: what was agreed to goes, and every free page. */
+static void shed(kvlazy_cache *c, uint64_t now_ms, bool evicts)
+{
+    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+        kvl_look_before(m);
+        if (evicts)
+            kvl_evict_apply(m, kvl_stamp(m, now_ms));
+        kvl_release_all_free(m, now_ms);
+    }
+}
 
 int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
 {
@@ -138,9 +169,8 @@ int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
 
         if (status)
             return kvl_leave(c, status);
-        kvl_evict_apply(c, kvl_stamp(c, goal.now_ms));
     }
-    kvl_release_all_free(c, goal.now_ms);
+    shed(c, goal.now_ms, max_cells > 0);
     return kvl_leave(c, KVLAZY_OK);
 }
 
@@ -156,8 +186,7 @@ static int fit_bytes(kvlazy_cache *c, uint64_t budget_bytes, uint64_t now_ms)
     int status = kvl_evict_agree(c, &goal);
     if (status)
         return status;
-    kvl_evict_apply(c, kvl_stamp(c, now_ms));
-    kvl_release_all_free(c, now_ms);
+    shed(c, now_ms, true);
     return KVLAZY_OK;
 }
 

@@ -16,6 +16,7 @@ set -u
 table='
 base       0  plain
 bits       0  plain  base.h
+index      0  plain  base.h
 log        0  plain  base.h
 params     0  plain  base.h log.h
 status     0  plain  base.h
@@ -30,10 +31,14 @@ hooks      3  order  cache.h
 seq        3  order  cache.h
 shrink     3  order  cache.h
 place      3  order  cache.h
+copy       3  order  cache.h
+window     3  order  cache.h
 release    3  order  cache.h
 evict      3  order  cache.h
 check      3  order  cache.h
 stats      4  plain
+mask       4  plain
+draw       4  plain
 '
 
 pure_headers='assert.h errno.h inttypes.h limits.h stdarg.h stdatomic.h stdbool.h stddef.h stdint.h stdlib.h string.h

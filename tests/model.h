@@ -10,13 +10,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MODEL_STREAMS = 4, MODEL_SEQS = 8, MODEL_CELLS = 1024, MODEL_TOKENS = 512, MODEL_UBATCHES = 4 };
+enum { MODEL_STREAMS = 4, MODEL_SEQS = 8, MODEL_CELLS = 320, MODEL_POS = 4096, MODEL_TOKENS = 512, MODEL_UBATCHES = 4 };
 
 enum { MODEL_TAILS, MODEL_WHOLE, MODEL_KEEP };
+enum { MODEL_NO_WINDOW, MODEL_STANDARD, MODEL_CHUNKED, MODEL_SYMMETRIC };
 
 struct model_token {
     int ubatch;
-    int32_t pos;
+    int32_t pos, y, x;
     uint32_t owners;       /* a bit a sequence */
     uint32_t stream, cell; /* chosen by model_place */
 };
@@ -25,9 +26,13 @@ struct model {
     uint32_t n_stream, n_seq, kv_size, n_pad, initial, keep_tokens;
     uint64_t idle_ms;
     int shrink;
+    int window;
+    int32_t n_swa;
+    uint32_t n_plane;
 
     uint64_t now;
     int32_t pos[MODEL_STREAMS][MODEL_CELLS]; /* -1: empty */
+    int32_t shift[MODEL_STREAMS][MODEL_CELLS], y[MODEL_STREAMS][MODEL_CELLS], x[MODEL_STREAMS][MODEL_CELLS];
     uint32_t own[MODEL_STREAMS][MODEL_CELLS];
     uint64_t dead_since[MODEL_STREAMS][MODEL_CELLS]; /* of an empty cell */
 
@@ -37,7 +42,12 @@ struct model {
     bool again[MODEL_SEQS];    /* … and held tokens after that */
     bool open;
 
+    bool lost[MODEL_SEQS][MODEL_POS]; /* positions that recycling took, or eviction from below */
+    bool unclear[MODEL_SEQS];         /* … and then they were copied or moved in part: `emptied` decides */
+    bool emptied[MODEL_SEQS];         /* set by the caller: the library holds nothing of this one */
+
     uint64_t n_evict, evicted_cells;
+    uint64_t n_recycled, n_unfillable; /* cells taken from a sequence; sequences that lost part of a window */
 };
 
 void model_init(struct model *m);
@@ -51,8 +61,10 @@ uint32_t model_stream(const struct model *m, uint32_t seq);
 
 /* Sequences (a bit each) whose positions in this batch do not go on. */
 uint32_t model_bad_positions(const struct model *m, const struct model_token *t, int n);
-/* Chooses cells, lowest first; streams (a bit each) in which they run out. */
-uint32_t model_place(const struct model *m, struct model_token *t, int n);
+/* Chooses cells, lowest first, then masked ones; streams (a bit each) in which they run out. Of masked cells at
+ * one position any may be the one: a choice[n] of cells is followed where it is right, else the lowest is taken.
+ * *open_choice: two sequences had one, so that from there on more than one answer is right. */
+uint32_t model_place(const struct model *m, struct model_token *t, int n, const uint32_t *choice, bool *open_choice);
 /* Cells attention reads for one ubatch of a placed batch. */
 uint32_t model_n_kv(const struct model *m, const struct model_token *t, int n, int ubatch);
 
@@ -62,9 +74,32 @@ void model_end(struct model *m);                                         /* of a
 bool model_remove(struct model *m, int32_t seq, int32_t p0, int32_t p1); /* false: it would tear a whole one */
 void model_clear(struct model *m);
 
+/* Would a token at b of the sequence not see one at a? */
+bool model_masked(const struct model *m, int32_t a, int32_t b);
+/* Cells of a stream that could be recycled now. */
+uint32_t model_recyclable(const struct model *m, uint32_t stream);
+
+void model_keep(struct model *m, uint32_t seq);
+
+enum { MODEL_OK, MODEL_RANGE, MODEL_FULL, MODEL_NOT_SUPPORTED };
+/* A copy; the cells that get rows of another stream's are left in `to` (their number is answered). */
+int model_copy(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1, uint32_t *to, uint32_t *n_to);
+/* Positions become (pos + delta) / divisor. */
+int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t delta, int32_t divisor);
+bool model_waits(const struct model *m); /* for K to be rotated */
+void model_shift_done(struct model *m);
+
 /* May the cells be as they are in `after`, where `m` is before a shrink of every stream to target cells (force:
  * whatever the clock says)? NULL: they may, and counts and evicted marks of m are brought up to date; else what
  * is wrong. target UINT32_MAX: any loss of tails is in order (a lowered budget). */
 const char *model_judge(struct model *m, const struct model *after, uint32_t target, bool force);
+
+/* What the files of the model do for one another. */
+void model_empty(struct model *m, uint32_t stream, uint32_t cell);
+void model_take(struct model *m, uint32_t seq, int32_t p0, int32_t p1);
+/* A token at `next` would not see all of its window. */
+bool model_misses(const struct model *m, uint32_t seq, int32_t next);
+/* Empties a sequence whose next token would; `next` is where it goes on if it holds nothing. */
+void model_refill(struct model *m, uint32_t seq, int32_t next);
 
 #endif

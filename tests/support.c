@@ -384,7 +384,7 @@ kvlazy_stats_info stats(struct rig *rig)
 
 char *rig_dump(struct rig *rig)
 {
-    const size_t room = 1 << 16;
+    const size_t room = 1 << 18;
     char *out = malloc(room);
     size_t n = 0;
     kvlazy_stats_info s = stats(rig);

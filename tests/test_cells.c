@@ -39,7 +39,7 @@ static void owners_come_and_go(void **state)
     kvl_cells c;
 
     (void)state;
-    assert_int_equal(kvl_cells_init(&c, 512, 4, 0, 4), KVLAZY_OK);
+    assert_int_equal(kvl_cells_init(&c, 512, 4, 0, 4, false), KVLAZY_OK);
     for (uint32_t i = 0; i < 4; i++)
         put(&c, 2 + i, (kvlazy_pos)i, 0);
     assert_int_equal(c.n_used, 4);
@@ -66,7 +66,7 @@ static void positions_may_repeat(void **state)
     kvl_cells c;
 
     (void)state;
-    assert_int_equal(kvl_cells_init(&c, 512, 2, 0, 2), KVLAZY_OK);
+    assert_int_equal(kvl_cells_init(&c, 512, 2, 0, 2, false), KVLAZY_OK);
     put(&c, 7, 4, 1);
     put(&c, 3, 4, 1);
     kvl_cells_empty(&c, 7, 1);
@@ -85,7 +85,7 @@ static void lowest_free_first(void **state)
     uint32_t at = 0;
 
     (void)state;
-    assert_int_equal(kvl_cells_init(&c, 10, 1, 0, 1), KVLAZY_OK);
+    assert_int_equal(kvl_cells_init(&c, 10, 1, 0, 1, false), KVLAZY_OK);
     for (uint32_t i = 0; i < 10; i++)
         put(&c, i, (kvlazy_pos)i, 0);
     assert_int_equal(kvl_cells_next_free(&c, 0), 10);
@@ -106,7 +106,7 @@ static void streams_know_their_own(void **state)
     kvl_cells c;
 
     (void)state;
-    assert_int_equal(kvl_cells_init(&c, 64, 100, 77, 1), KVLAZY_OK);
+    assert_int_equal(kvl_cells_init(&c, 64, 100, 77, 1, false), KVLAZY_OK);
     assert_int_equal(c.owner_words, 2);
     put(&c, 0, 0, 77);
     assert_int_equal(kvl_cells_next_owner(&c, 0, 0), 77);
@@ -123,7 +123,7 @@ static void what_emptied_lately_counts(void **state)
     kvl_cells c;
 
     (void)state;
-    assert_int_equal(kvl_cells_init(&c, 512, 1, 0, 1), KVLAZY_OK);
+    assert_int_equal(kvl_cells_init(&c, 512, 1, 0, 1, false), KVLAZY_OK);
     for (uint32_t i = 0; i < 100; i++)
         put(&c, i, (kvlazy_pos)i, 0);
     kvl_cells_rm(&c, 0, 80, 100, 1000);
@@ -234,7 +234,7 @@ static void random_operations_agree(void **state)
     printf("KVLAZY_TEST_SEED=%llu\n", (unsigned long long)seed);
     memset(&n, 0, sizeof n);
     memset(n.pos, 0xff, sizeof n.pos);
-    assert_int_equal(kvl_cells_init(&c, CELLS, SEQS, 0, SEQS), KVLAZY_OK);
+    assert_int_equal(kvl_cells_init(&c, CELLS, SEQS, 0, SEQS, false), KVLAZY_OK);
     for (int i = 0; i < 20000; i++) {
         step(&c, &n, &seed);
         if (i % 50 == 0)

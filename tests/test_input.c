@@ -97,21 +97,22 @@ static void features_not_built(void **state)
     kvlazy_params *p = &r->params;
     kvlazy_tensor tensor = {0};
 
-    REFUSED(r, KVLAZY_ENOTSUP, p->n_swa = 4);
-    REFUSED(r, KVLAZY_ENOTSUP, (p->n_swa = 4, p->swa_type = KVLAZY_SWA_CHUNKED));
-    REFUSED(r, KVLAZY_ENOTSUP, p->n_pos_per_token = 3);
-    REFUSED(r, KVLAZY_ENOTSUP, p->n_pos_per_token = 4);
     REFUSED(r, KVLAZY_ENOTSUP, p->flags = KVLAZY_HUGE_PAGES);
     REFUSED(r, KVLAZY_ENOTSUP, r->layers[0].v_channels = 4);
     REFUSED(r, KVLAZY_ENOTSUP, (r->layers[0].k = &tensor, r->layers[0].v = &tensor));
-    rig_open(r);
-    p->with = r->cache;
-    {
-        kvlazy_cache *cache = untouched;
+}
 
-        expect(kvlazy_create(p, &cache), KVLAZY_ENOTSUP);
-        assert_true(cache == untouched);
-    }
+static void windows_that_make_no_sense(void **state)
+{
+    struct rig *r = *state;
+    kvlazy_params *p = &r->params;
+
+    REFUSED(r, KVLAZY_EINVAL, p->n_swa = 4); /* of which kind? */
+    REFUSED(r, KVLAZY_EINVAL, p->swa_type = KVLAZY_SWA_STANDARD);
+    REFUSED(r, KVLAZY_EINVAL, (p->n_swa = UINT32_MAX, p->swa_type = KVLAZY_SWA_CHUNKED));
+    REFUSED(r, KVLAZY_EINVAL, (p->n_swa = 4, p->swa_type = -1));
+    REFUSED(r, KVLAZY_EINVAL, (p->n_swa = 4, p->swa_type = KVLAZY_SWA_SYMMETRIC + 1));
+    rig_open(r);
 }
 
 static void zero_means_default(void **state)
@@ -440,6 +441,7 @@ int main(void)
         RIG_TEST(overflowing_geometry),
         RIG_TEST(a_reservation_the_host_refuses),
         RIG_TEST(features_not_built),
+        RIG_TEST(windows_that_make_no_sense),
         RIG_TEST(zero_means_default),
         cmocka_unit_test(defaults),
         RIG_TEST(params_of_other_versions),

@@ -68,17 +68,17 @@ extern "C" {
 /* ------------------------------------------------------------------------------------------------------
  * Status codes. One list makes the enum, the names and the texts. The numbers are pinned.
  */
-#define KVLAZY_STATUS_LIST(X)                                             \
-    X(OK, 0, "success")                                                   \
-    X(EINVAL, -1, "bad argument")                                         \
-    X(ENOSLOT, -2, "no free cell: the hard maximum is reached")           \
-    X(EBUDGET, -3, "a byte limit would be passed")                        \
-    X(ENOMEM, -4, "the operating system refused memory")                  \
-    X(EPOS, -5, "the batch does not continue its sequence")               \
-    X(ESHIFT, -6, "K rows wait to be rotated")                            \
-    X(EBUSY, -7, "a batch is open, or the cache is being shrunk")         \
-    X(ESTATE, -8, "malformed or foreign snapshot, or a broken promise")   \
-    X(EIO, -9, "the caller's reader or writer failed")                    \
+#define KVLAZY_STATUS_LIST(X)                                           \
+    X(OK, 0, "success")                                                 \
+    X(EINVAL, -1, "bad argument")                                       \
+    X(ENOSLOT, -2, "no free cell: the hard maximum is reached")         \
+    X(EBUDGET, -3, "a byte limit would be passed")                      \
+    X(ENOMEM, -4, "the operating system refused memory")                \
+    X(EPOS, -5, "the batch does not continue its sequence")             \
+    X(ESHIFT, -6, "K rows wait to be rotated")                          \
+    X(EBUSY, -7, "a batch is open, or the cache is being shrunk")       \
+    X(ESTATE, -8, "malformed or foreign snapshot, or a broken promise") \
+    X(EIO, -9, "the caller's reader or writer failed")                  \
     X(ENOTSUP, -10, "this cache cannot do that")
 
 enum {
@@ -97,8 +97,8 @@ KVLAZY_API const char *kvlazy_status_message(int status);
  */
 typedef struct kvlazy_cache kvlazy_cache; /* opaque; no globals; any number per process */
 typedef struct kvlazy_arena kvlazy_arena;
-typedef int32_t kvlazy_pos;               /* 0 … INT32_MAX - 1; -1: none */
-typedef int32_t kvlazy_seq_id;            /* 0 … n_seq_max - 1 */
+typedef int32_t kvlazy_pos;    /* 0 … INT32_MAX - 1; -1: none */
+typedef int32_t kvlazy_seq_id; /* 0 … n_seq_max - 1 */
 
 enum { KVLAZY_LOG_ERROR, KVLAZY_LOG_WARN, KVLAZY_LOG_INFO, KVLAZY_LOG_DEBUG };
 enum { KVLAZY_SWA_NONE, KVLAZY_SWA_STANDARD, KVLAZY_SWA_CHUNKED, KVLAZY_SWA_SYMMETRIC };
@@ -108,10 +108,10 @@ enum {
     KVLAZY_SHRINK_KEEP,  /* no token ever goes; only pages without tokens do */
 };
 enum {
-    KVLAZY_SHRINK_AT_INIT = 1u << 0,   /* init_batch shrinks too: for engines without an idle loop */
-    KVLAZY_DONTFORK = 1u << 1,         /* a forked child does not get the reservation */
-    KVLAZY_HUGE_PAGES = 1u << 2,       /* not built yet: ENOTSUP */
-    KVLAZY_NO_COMMIT_AHEAD = 1u << 3,  /* apply_ubatch leaves the first touch to the writing threads */
+    KVLAZY_SHRINK_AT_INIT = 1u << 0,  /* init_batch shrinks too: for engines without an idle loop */
+    KVLAZY_DONTFORK = 1u << 1,        /* a forked child does not get the reservation */
+    KVLAZY_HUGE_PAGES = 1u << 2,      /* not built yet: ENOTSUP */
+    KVLAZY_NO_COMMIT_AHEAD = 1u << 3, /* apply_ubatch leaves the first touch to the writing threads */
 };
 
 /** Where the rows of one K or V tensor lie: cell i of stream s begins at data + s·stream_stride + i·cell_stride. */
@@ -141,9 +141,10 @@ typedef struct kvlazy_params {
     uint32_t n_stream;            /* default 1 (0 too); 1 or n_seq_max */
     uint32_t n_seq_max;           /* 0 (default): n_stream. At most 65536 */
     uint32_t n_pad;               /* default 256 (0 too); a power of two up to 2^30: n_kv is rounded up to it */
-    uint32_t n_swa;               /* sliding window; not built yet: non-zero is ENOTSUP */
-    int swa_type;                 /* KVLAZY_SWA_NONE */
-    uint32_t n_pos_per_token;     /* default 1 (0 too); position planes are not built yet: ENOTSUP */
+    uint32_t n_swa;               /* positions in the sliding window; 0 (default) with KVLAZY_SWA_NONE */
+    int swa_type;                 /* KVLAZY_SWA_*: with a query at b, a token at a is masked where b - a ≥ n
+                                     (STANDARD), a < b / n · n (CHUNKED), |b - a| > n / 2 (SYMMETRIC) */
+    uint32_t n_pos_per_token;     /* default 1 (0 too); 3 or 4: planes position, y, x, the rest ignored (M-RoPE) */
     uint32_t keep_tokens;         /* positions below this are never evicted (a system prompt); default 0 */
     int shrink;                   /* KVLAZY_SHRINK_*; default TAILS */
     uint32_t flags;               /* KVLAZY_SHRINK_AT_INIT, …; default 0 */
@@ -151,7 +152,8 @@ typedef struct kvlazy_params {
                                      batch is refused */
     const kvlazy_layer *layers;   /* [n_layer], copied; a layer with neither K nor V is no error */
     uint32_t n_layer;             /* 0: cells are kept and nothing is reserved */
-    kvlazy_cache *with;           /* a linked cache; not built yet: non-NULL is ENOTSUP */
+    kvlazy_cache *with;           /* a cache that sees the same batches, of as many streams and sequences: see part
+                                     5. NULL (default): none */
     const kvlazy_mem *mem;        /* NULL: this host. Copied */
     const char *name;             /* in log lines; copied. NULL: "kv" */
 
@@ -203,7 +205,8 @@ KVLAZY_API int kvlazy_create(const kvlazy_params *params, kvlazy_cache **cache);
 /** Gives everything back. NULL is allowed. No other thread may be inside a call. */
 KVLAZY_API void kvlazy_destroy(kvlazy_cache *cache);
 
-/** Where the K rows of a layer lie. Constant for the life of the cache. Fails: EINVAL for an unknown layer, ENOTSUP when it has no K. */
+/** Where the K rows of a layer lie. Constant for the life of the cache. Fails: EINVAL for an unknown layer, ENOTSUP for
+ * one without K. */
 KVLAZY_API int kvlazy_k(const kvlazy_cache *cache, uint32_t layer_id, kvlazy_tensor *tensor);
 /** Where the V rows of a layer lie. As kvlazy_k. */
 KVLAZY_API int kvlazy_v(const kvlazy_cache *cache, uint32_t layer_id, kvlazy_tensor *tensor);
@@ -217,14 +220,17 @@ KVLAZY_API int kvlazy_init_batch(kvlazy_cache *cache);
 
 /**
  * Finds a cell for every token of every ubatch, as if each ubatch were applied before the next: empty cells,
- * lowest index first. Fills slots[n_ubatch] when all fit. Opens a batch if none is open. Changes no cell and
+ * lowest index first; in a cache with a window that is full, cells whose token its sequence does not see any
+ * more, oldest position first. Fills slots[n_ubatch] when all fit. Opens a batch if none is open. Changes no cell and
  * commits no page; under budget_bytes it may give back pages without tokens, if the whole batch then fits.
- * The positions of a sequence must go on at pos_max + 1, never decrease and leave no gap. An empty sequence
- * may start anywhere and take the batch's positions in any order that leaves no gap, unless eviction took tokens
- * of it since the engine last went on where it ended: then the lowest must be 0, until the engine removes the
- * sequence whole (kvlazy_seq_rm from ≤ 0 to open, or kvlazy_clear).
- * Fails: EINVAL; EPOS; ENOSLOT; EBUDGET; ENOMEM. Then the batch is closed and kvlazy_refused() says whose
- * token it was.
+ * The positions of a sequence must go on at pos_max + 1, never decrease and leave no gap (with position planes:
+ * anywhere ≥ pos_max, gaps allowed). An empty sequence may start anywhere and take the batch's positions in any
+ * order that leaves no gap, unless eviction took tokens of it since the engine last went on where it ended: then the
+ * lowest must be 0, until the engine removes the sequence whole (kvlazy_seq_rm from ≤ 0 to open, kvlazy_seq_keep of
+ * another, kvlazy_clear) or copies onto it. In a cache with a window, a sequence without tokens does not start where
+ * its window would reach into what recycling took from it.
+ * Fails: EINVAL; ESHIFT while K rows wait to be rotated; EPOS; ENOSLOT; EBUDGET; ENOMEM. Then the batch is closed and
+ * kvlazy_refused() says whose token it was.
  * Cost: O(tokens) plus a scan for free cells, 64 cells a step.
  */
 KVLAZY_API int kvlazy_prepare(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots);
@@ -266,11 +272,38 @@ KVLAZY_API int kvlazy_end_batch(kvlazy_cache *cache);
 
 /**
  * Removes a sequence's tokens in [p0, p1); seq -1: every sequence's. A cell empties with its last owner. An
- * empty range and an absent sequence are no-ops.
+ * empty range and an absent sequence are no-ops. A cache with a window then empties a sequence whose next token
+ * would miss what recycling took: pos_max + 1 is always where to go on. So do kvlazy_seq_add, _div and _cp.
  * Fails: EINVAL for an id out of range; ENOTSUP with KVLAZY_SHRINK_WHOLE when it would leave part of a
  * sequence. Cost: O(cells removed), and a memmove when they are not its last.
  */
 KVLAZY_API int kvlazy_seq_rm(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
+
+/**
+ * dst gets src's tokens in [p0, p1); what dst held in the range goes first. Inside a stream a copy is one more
+ * owner of the same cells. Across streams the rows are copied into dst's lowest free cells, a pending shift with
+ * them, done on return. Source and destination the same: a no-op. Counts as activity of dst.
+ * Fails: EINVAL; ENOSLOT, EBUDGET, ENOMEM across streams, before anything changed.
+ * Cost: O(tokens); across streams the bytes of their rows.
+ */
+KVLAZY_API int kvlazy_seq_cp(kvlazy_cache *cache, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1);
+
+/** Drops every other sequence of this one's stream; other streams keep theirs. Fails: EINVAL. Cost: O(live cells). */
+KVLAZY_API int kvlazy_seq_keep(kvlazy_cache *cache, kvlazy_seq_id seq);
+
+/**
+ * Moves the positions of a sequence's tokens in [p0, p1) by delta, for every owner of their cells; one that
+ * falls below 0 is removed. Only the shift is recorded: the engine finds it in kvlazy_cells, rotates the K of
+ * those cells inside an open batch and calls kvlazy_shift_done; until then prepare answers ESHIFT.
+ * Fails: EINVAL for an id or a position that would be out of range; ENOTSUP with several position planes; ENOMEM.
+ */
+KVLAZY_API int kvlazy_seq_add(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, kvlazy_pos delta);
+
+/** Divides the positions by d ≥ 1, rounding down; the shift is new - old. Else as kvlazy_seq_add. */
+KVLAZY_API int kvlazy_seq_div(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, int d);
+
+/** The engine rotated K: every shift is 0 again. Fails: EINVAL for no cache. */
+KVLAZY_API int kvlazy_shift_done(kvlazy_cache *cache);
 
 /** Smallest position of a sequence; -1: it is empty, or no such sequence. */
 KVLAZY_API kvlazy_pos kvlazy_seq_pos_min(const kvlazy_cache *cache, kvlazy_seq_id seq);
@@ -295,16 +328,43 @@ KVLAZY_API uint32_t kvlazy_room(const kvlazy_cache *cache, kvlazy_seq_id seq);
 /** The cells of a stream, read only; stale after the next call that changes cells. */
 typedef struct kvlazy_cells_view {
     size_t struct_size;
-    uint32_t n_cell;         /* the arrays end here, often before n_kv; every cell past it is empty */
-    uint32_t owner_words;    /* 64-bit words of owners a cell */
-    const kvlazy_pos *pos;   /* [n_cell]; -1: empty */
-    const kvlazy_pos *shift; /* NULL: no K of this stream waits to be rotated */
+    uint32_t n_cell;                 /* the arrays end here, often before n_kv; every cell past it is empty */
+    uint32_t owner_words;            /* 64-bit words of owners a cell */
+    const kvlazy_pos *pos;           /* [n_cell]; -1: empty */
+    const kvlazy_pos *shift;         /* NULL: no K of this stream waits to be rotated */
     const kvlazy_pos *ext_y, *ext_x; /* NULL with one position plane */
-    const uint64_t *owner;   /* [n_cell][owner_words], bit i = sequence i */
+    const uint64_t *owner;           /* [n_cell][owner_words], bit i = sequence i */
 } kvlazy_cells_view;
 
 /** Set view->struct_size first. Fails: EINVAL for a stream out of range. O(1). */
 KVLAZY_API int kvlazy_cells(const kvlazy_cache *cache, uint32_t stream, kvlazy_cells_view *view);
+
+enum { KVLAZY_MASK_F32, KVLAZY_MASK_F16 };
+
+/** An attention mask to fill: one row a token of a ubatch, one column a cell, 0 where the token sees the cell and
+ * -infinity where it does not. */
+typedef struct kvlazy_mask_info {
+    size_t struct_size;
+    void *data;        /* [n_token][row_stride] */
+    size_t data_bytes; /* that may be written there */
+    size_t row_stride; /* elements from one row to the next; 0: n_kv */
+    uint32_t n_kv;     /* columns filled; 0: kvlazy_n_kv of the slot. At least that many */
+    int type;          /* KVLAZY_MASK_F32 | _F16 */
+    bool causal;       /* a token sees its sequence up to its own position; else all of it */
+    bool alibi;        /* a cell that is seen gets minus the distance in positions, instead of 0 */
+} kvlazy_mask_info;
+
+/**
+ * Fills the mask of an applied slot: a token sees the cells of its first sequence in its own stream, with causal up
+ * to its position (with position planes, of equal positions those before it in reading order, y then x), and
+ * inside the sliding window of the cache. Columns from n_kv to row_stride are left alone.
+ * A slot can be asked for until the next prepare.
+ * Fails: EINVAL for a slot that is stale, foreign or not applied, a ubatch it was not applied for, a NULL array,
+ * fewer columns than kvlazy_n_kv, rows shorter than n_kv, and data_bytes too small; ENOMEM for want of scratch, which
+ * is kept. Nothing is written then. Cost: O(n_token · n_kv); without alibi near the speed of memset.
+ */
+KVLAZY_API int kvlazy_mask(const kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch,
+                           const kvlazy_mask_info *mask);
 
 /* ------------------------------------------------------------------------------------------------------
  * 3. Idle and limits. These five may be called from any thread.
@@ -341,17 +401,17 @@ KVLAZY_API int kvlazy_set_limits(kvlazy_cache *cache, uint32_t kv_size_initial, 
 /** Figures of a cache. Bytes are whole pages. */
 typedef struct kvlazy_stats_info {
     size_t struct_size;
-    uint64_t reserved_bytes;  /* address space of the tensors in whole pages, nothing else */
-    uint64_t touched_bytes;   /* pages committed or handed out for writing since they were last given back */
-    uint64_t released_bytes;  /* running total given back to the host; pages that were not touched count 0 */
-    uint64_t cap_cells;       /* soft caps, sum over streams */
-    uint64_t live_cells;      /* cells that hold a token, sum over streams */
-    uint64_t n_grow;          /* times a soft cap rose */
-    uint64_t n_shrink;        /* times a shrink gave back pages or tokens */
-    uint64_t n_evict;         /* sequences cut or dropped by eviction */
-    uint64_t evicted_cells;   /* cells those emptied */
-    uint64_t n_refusal;       /* batches refused: EPOS, ENOSLOT, EBUDGET, ENOMEM */
-    uint64_t n_os_refusal;    /* ranges the host would not take back */
+    uint64_t reserved_bytes; /* address space of the tensors in whole pages, nothing else */
+    uint64_t touched_bytes;  /* pages committed or handed out for writing since they were last given back */
+    uint64_t released_bytes; /* running total given back to the host; pages that were not touched count 0 */
+    uint64_t cap_cells;      /* soft caps, sum over streams */
+    uint64_t live_cells;     /* cells that hold a token, sum over streams */
+    uint64_t n_grow;         /* times a soft cap rose */
+    uint64_t n_shrink;       /* times a shrink gave back pages or tokens */
+    uint64_t n_evict;        /* sequences cut or dropped by eviction */
+    uint64_t evicted_cells;  /* cells those emptied */
+    uint64_t n_refusal;      /* batches refused: EPOS, ENOSLOT, EBUDGET, ENOMEM */
+    uint64_t n_os_refusal;   /* ranges the host would not take back */
 } kvlazy_stats_info;
 
 /** Set info->struct_size first. Cost: O(streams) plus the cells that emptied lately. */
@@ -359,6 +419,13 @@ KVLAZY_API int kvlazy_stats(const kvlazy_cache *cache, kvlazy_stats_info *info);
 
 /** Bytes of the reservation in RAM, as the kernel says. Slow; for audits. */
 KVLAZY_API int kvlazy_resident(const kvlazy_cache *cache, uint64_t *bytes);
+
+/**
+ * Draws the cells of a stream through the log sink, level DEBUG, 64 a line: one character a cell (0-9, a-z: its only
+ * owner; *: one with a larger id; +: several; ~: emptied lately; .: empty), and below it the positions as runs.
+ * Without a sink it does nothing. Fails: EINVAL; ENOMEM. Cost: O(cells in use); the lock is not held while drawing.
+ */
+KVLAZY_API int kvlazy_draw(const kvlazy_cache *cache, uint32_t stream);
 
 /* ------------------------------------------------------------------------------------------------------
  * 4. Parameters from text, sizes without allocating, self-check
@@ -401,6 +468,22 @@ KVLAZY_API int kvlazy_plan(const kvlazy_params *params, kvlazy_plan_info *info);
  * Cost: O(cells + pages).
  */
 KVLAZY_API int kvlazy_check(const kvlazy_cache *cache, const char **reason);
+
+/* ------------------------------------------------------------------------------------------------------
+ * 5. Linked caches
+ *
+ * Two or three caches may see the same batches: a full and a windowed one of other sizes, K/V and an index whose cells
+ * must stay the same. Each is created with params.with = any one of them, and keeps its own calls and its own memory:
+ *
+ *     ok = !kvlazy_prepare(full, ...) && !kvlazy_prepare(window, ...);    // pure, so all or nothing is this line
+ *
+ * They share a lock, a clock and the batch. init_batch of one opens it for all; end_batch or a failed prepare of one
+ * ends it for all; poll, trim and clear of one serve all, and so does init_batch of one with KVLAZY_SHRINK_AT_INIT. What eviction takes from one it takes from all: up to the
+ * same position, whole sequences where one of them has a window, position planes or KVLAZY_SHRINK_WHOLE; nothing goes
+ * that one of them keeps (KVLAZY_SHRINK_KEEP, keep_tokens), and one on_evict answers for all, that of the cache that
+ * was called or else of the oldest. A sequence whose window cannot be filled any more is emptied in all. seq_* calls
+ * act on one cache each: an engine makes them on every one.
+ */
 
 #ifdef __cplusplus
 }

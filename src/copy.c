@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * copy: seq_cp. Inside a stream a copy is one more owner; across streams the rows of live cells are copied,
+ * never padding. Like apply it finds the room, asks the host, and only then records: a refusal changes nothing.
+ */
+#include "cache.h"
+
+#include <bsd/stdlib.h>
+
+/* ------------------------------------------------------------------------------------------- inside a stream */
+
+static int share(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms)
+{
+    kvl_cells *cells = &kvl_stream_of(c, src)->cells;
+    const kvl_index *from = kvl_index_of(c, src);
+    uint32_t n = kvl_index_below(from, p1) - kvl_index_below(from, p0);
+
+    if (kvl_cells_reserve_seq(cells, dst, n))
+        return KVLAZY_ENOMEM;
+    if (kvl_cells_rm(cells, dst, p0, p1, kvl_stamp(c, now_ms)))
+        kvl_note_fallow(c, now_ms);
+    kvl_cells_share(cells, src, dst, p0, p1);
+    return KVLAZY_OK;
+}
+
+/* ------------------------------------------------------------------------------------------- across streams */
+
+/* src's tokens [begin, end) of its index, and the cells they go to. */
+typedef struct transfer {
+    kvl_stream *src, *dst;
+    const kvl_index *from;
+    uint32_t begin, n;
+    uint32_t *cell; /* [n] */
+} transfer;
+
+/* The lowest cells of dst that are free, once what it held in the range is gone. Uses dst's keep bits. */
+static int find_cells(kvlazy_cache *c, const transfer *t, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
+{
+    kvl_cells *cells = &t->dst->cells;
+    const kvl_index *held = kvl_index_of(c, dst);
+    uint32_t cell = 0, end = kvl_index_below(held, p1);
+
+    kvl_keep_live(c);
+    for (uint32_t i = kvl_index_below(held, p0); i < end; i++)
+        kvl_bit_clear(cells->keep, kvl_index_at(held, i)->cell);
+    for (uint32_t i = 0; i < t->n; i++, cell++) {
+        if (cell < cells->n_cell)
+            cell = (uint32_t)kvl_bits_next(cells->keep, cell, cells->n_cell, false);
+        if (cell >= c->params.kv_size)
+            return KVLAZY_ENOSLOT;
+        t->cell[i] = cell;
+    }
+    if (kvl_cells_reserve(cells, cell) || kvl_cells_reserve_seq(cells, dst, t->n))
+        return KVLAZY_ENOMEM;
+    return KVLAZY_OK;
+}
+
+/* Neighbours that stay neighbours go in one copy. */
+static uint32_t run_length(const transfer *t, uint32_t i)
+{
+    uint32_t n = 1;
+
+    while (i + n < t->n && t->cell[i + n] == t->cell[i] + n &&
+           kvl_index_at(t->from, t->begin + i + n)->cell == kvl_index_at(t->from, t->begin + i)->cell + n)
+        n++;
+    return n;
+}
+
+static uint32_t stream_number(const kvlazy_cache *c, const kvl_stream *stream)
+{
+    return (uint32_t)(stream - c->stream);
+}
+
+/* Gathers the pages of the rows to be written that are not touched. */
+static int want_rows(kvlazy_cache *c, const transfer *t)
+{
+    kvl_arena_gather(&c->arena);
+    for (uint32_t k = 0; k < c->geometry.n_tensor; k++)
+        for (uint32_t i = 0, n; i < t->n; i += n) {
+            for (n = 1; i + n < t->n && t->cell[i + n] == t->cell[i] + n;)
+                n++;
+            if (kvl_arena_want(&c->arena, kvl_tensor_span(&c->geometry.tensor[k], stream_number(c, t->dst), t->cell[i],
+                                                          t->cell[i] + n)))
+                return KVLAZY_ENOMEM;
+        }
+    return KVLAZY_OK;
+}
+
+/* As in prepare: free pages go back only when all then fits. keep holds what stays of dst. */
+static int fit_budget(kvlazy_cache *c, const transfer *t)
+{
+    uint64_t n_more = c->arena.n_gathered;
+
+    if (kvl_within_budget(c, c->arena.n_touched + n_more))
+        return KVLAZY_OK;
+    kvl_keep_live(c); /* what dst loses stays until all is decided */
+    for (uint32_t i = 0; i < t->n; i++)
+        kvl_bit_set(t->dst->cells.keep, t->cell[i]);
+    if (!kvl_within_budget(c, kvl_kept_pages(c, false)))
+        return KVLAZY_EBUDGET;
+    kvl_release_outside_keep(c);
+    return kvl_within_budget(c, c->arena.n_touched + n_more) ? want_rows(c, t) : KVLAZY_EBUDGET;
+}
+
+static void copy_rows(kvlazy_cache *c, const transfer *t)
+{
+    for (uint32_t k = 0; k < c->geometry.n_tensor; k++)
+        for (uint32_t i = 0, n; i < t->n; i += n) {
+            uint32_t cell = kvl_index_at(t->from, t->begin + i)->cell;
+
+            n = run_length(t, i);
+            kvl_span from = kvl_tensor_span(&c->geometry.tensor[k], stream_number(c, t->src), cell, cell + n);
+            kvl_span to = kvl_tensor_span(&c->geometry.tensor[k], stream_number(c, t->dst), t->cell[i], t->cell[i] + n);
+            memcpy(c->arena.base + to.begin, c->arena.base + from.begin, (size_t)(from.end - from.begin));
+        }
+}
+
+static void record(const transfer *t, kvlazy_seq_id dst)
+{
+    const kvl_cells *src = &t->src->cells;
+    kvl_cells *cells = &t->dst->cells;
+
+    for (uint32_t i = 0; i < t->n; i++) {
+        const kvl_entry *e = kvl_index_at(t->from, t->begin + i);
+
+        kvl_cells_put(cells, t->cell[i], e->pos);
+        kvl_cells_set_shift(cells, t->cell[i], src->shift[e->cell]);
+        if (cells->planes) {
+            cells->ext_y[t->cell[i]] = src->ext_y[e->cell];
+            cells->ext_x[t->cell[i]] = src->ext_x[e->cell];
+        }
+        kvl_cells_own(cells, t->cell[i], dst);
+    }
+}
+
+static int by_cell(const void *a, const void *b)
+{
+    uint32_t p = *(const uint32_t *)a, q = *(const uint32_t *)b;
+
+    return (p > q) - (p < q);
+}
+
+/* A slot whose token the engine removed meanwhile does not stand for what came into its cell instead. */
+static void forget_planned(kvlazy_cache *c, const transfer *t)
+{
+    kvl_plan *p = &c->plan;
+    uint32_t n_token = p->n_ubatch ? p->n_token : 0;
+
+    for (uint32_t i = 0; i < n_token; i++)
+        if (p->stream[i] == stream_number(c, t->dst) && bsearch(&p->cell[i], t->cell, t->n, sizeof *t->cell, by_cell))
+            p->pos[i] = -1;
+}
+
+static int transfer_rows(kvlazy_cache *c, transfer *t, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms)
+{
+    int status = find_cells(c, t, dst, p0, p1);
+
+    if (!status)
+        status = want_rows(c, t);
+    if (!status)
+        status = fit_budget(c, t);
+    if (!status)
+        status = kvl_arena_commit(&c->arena, !(c->params.flags & KVLAZY_NO_COMMIT_AHEAD));
+    if (status)
+        return status;
+    if (kvl_cells_rm(&t->dst->cells, dst, p0, p1, kvl_stamp(c, now_ms)))
+        kvl_note_fallow(c, now_ms);
+    copy_rows(c, t);
+    record(t, dst);
+    forget_planned(c, t);
+    kvl_follow_cap(c, t->dst);
+    return KVLAZY_OK;
+}
+
+static int copy_across(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1,
+                       uint64_t now_ms)
+{
+    transfer t = {.src = kvl_stream_of(c, src), .dst = kvl_stream_of(c, dst), .from = kvl_index_of(c, src)};
+
+    t.begin = kvl_index_below(t.from, p0);
+    t.n = kvl_index_below(t.from, p1) - t.begin;
+    t.cell = reallocarray(NULL, t.n + (size_t)1, sizeof *t.cell);
+    int status = t.cell ? transfer_rows(c, &t, dst, p0, p1, now_ms) : KVLAZY_ENOMEM;
+    free(t.cell);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------- the call */
+
+static int copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
+{
+    if (!kvl_is_seq(c, src) || !kvl_is_seq(c, dst))
+        return KVLAZY_EINVAL;
+    if (src == dst || !kvl_normalise_range(&p0, &p1))
+        return KVLAZY_OK;
+    uint64_t now_ms = kvl_now(c);
+    bool same_stream = kvl_stream_of(c, src) == kvl_stream_of(c, dst);
+    int status = (same_stream ? share : copy_across)(c, src, dst, p0, p1, now_ms);
+
+    if (!status && kvl_index_of(c, dst)->n) {
+        c->seq[dst].evicted = c->seq[src].evicted; /* what the engine knows of src it now knows of dst */
+        kvl_note_activity(c, dst, now_ms);
+    }
+    if (!status) {
+        kvl_window_copied(c, src, dst, p0, p1);
+        kvl_window_refill(c, dst, p1 == INT32_MAX ? 0 : p1, INT32_MAX, now_ms); /* where the copy ends */
+    }
+    return status;
+}
+
+int kvlazy_seq_cp(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
+{
+    if (kvl_enter(c))
+        return KVLAZY_EINVAL;
+    return kvl_leave(c, copy(c, src, dst, p0, p1));
+}
