@@ -17,6 +17,7 @@ struct bench_config {
     const char *plot_path;  /* NULL: no plot */
     const char *data_dir;   /* where the plot's data go */
     bool keys, micro, replay;
+    bool cells; /* the figures of cells, and nothing else */
     bool seed_slot_clock; /* the seed policy has an idle clock a slot, not one for the cache */
     uint32_t take;        /* every take-th request of the trace */
     uint32_t n_slot, kv_size, kv_initial, idle_ms, n_layer, row_bytes;

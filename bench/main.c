@@ -3,6 +3,7 @@
  * The bench: reads the options and the trace, measures the micro figures, runs the contest of the policies and
  * reports. bench/run builds it, calls it and draws what it left for the plot; nothing else calls it.
  */
+#include "cells.h"
 #include "micro.h"
 
 #include <stdio.h>
@@ -39,6 +40,16 @@ static int measure_all(const struct bench_config *config)
     return status;
 }
 
+static int measure_cells(const struct bench_config *config)
+{
+    /* bytes first: on a heap that nothing else has used */
+    if (cells_bytes(config) == 0 && cells_operations(config) == 0 && cells_mask(config) == 0) {
+        return 0;
+    }
+    fprintf(stderr, "bench: cells: %s\n", bench_why());
+    return -1;
+}
+
 static int serve(const struct bench_config *config, const struct trace *trace)
 {
     struct contest contest;
@@ -71,6 +82,9 @@ int main(int argc, char **argv)
     }
     int status = 0;
     report_begin(&config);
+    if (config.cells) {
+        status = measure_cells(&config);
+    }
     if (config.micro) {
         status = measure_all(&config);
     }

@@ -15,6 +15,7 @@
 
 static const char help[] =
     "usage: bench/run [OPTION...]\n"
+    "       bench/run cells [--keys]\n"
     "\n"
     "Replays requests against the slots of an inference server, on a virtual clock, and shows where K/V memory\n"
     "goes under four policies: eager (cleared when created), demand (touched on use, never returned), seed (grows\n"
@@ -47,6 +48,9 @@ static const char help[] =
     "memory work before it, per request: wall time of all calls to the policy from the request's begin to the end\n"
     "of its prefill, page faults, clearing and the row writes themselves included, waiting and create left out.\n"
     "\"recomputed\" counts tokens of the shared prompt that a slot had, lost to eviction, and prefilled again.\n"
+    "\n"
+    "cells: what the operations on cells cost beside a baseline of sets and maps per cell (ordered trees), what a\n"
+    "mask costs beside memset of its bytes, and the bytes of metadata a cell; nothing else is measured then.\n"
     "\n"
     "The micro figures are of the default geometry whatever the options say.\n"
     "Public traces of this form: Azure LLM inference traces 2023, AzurePublicDataset, CC-BY 4.0\n"
@@ -227,9 +231,17 @@ void bench_config_parse(struct bench_config *config, int argc, char **argv)
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         read_option(config, option, optarg);
     }
+    if (optind < argc && strcmp(argv[optind], "cells") == 0) {
+        config->cells = true;
+        optind++;
+    }
     if (optind < argc) {
         fprintf(stderr, "bench: %s: not an option; see bench/run --help\n", argv[optind]);
         exit(2);
+    }
+    if (config->cells) {
+        config->micro = config->replay = false;
+        config->trace_path = NULL;
     }
     if (config->keys && config->trace_path == NULL) {
         config->replay = false;

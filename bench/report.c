@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <bsd/stdlib.h>
+#include <bsd/string.h>
 
 static double mib(uint64_t bytes)
 {
@@ -26,7 +27,7 @@ void report_time(char *text, size_t room, struct bench_series *ns)
         unit = "s", scale = 1e9;
     } else if (median >= 1e6) {
         unit = "ms", scale = 1e6;
-    } else if (median >= 1e4) {
+    } else if (median >= 1e3) {
         unit = "us", scale = 1e3;
     }
     double low = ns->n < 20 ? 0 : 0.25; /* one interrupt in hundreds of rounds is not the spread */
@@ -37,7 +38,9 @@ void report_time(char *text, size_t room, struct bench_series *ns)
 void report_bytes(char *text, size_t room, uint64_t bytes)
 {
     if (bytes < 10 << 20) {
-        humanize_number(text, room, (int64_t)bytes, "B", HN_AUTOSCALE, HN_IEC_PREFIXES | HN_DECIMAL);
+        char small[16]; /* with more room humanize_number has no scale to choose, and overflows */
+        humanize_number(small, sizeof(small), (int64_t)bytes, "B", HN_AUTOSCALE, HN_IEC_PREFIXES | HN_DECIMAL);
+        strlcpy(text, small, room);
     } else {
         snprintf(text, room, "%.1f MiB", mib(bytes));
     }
@@ -62,8 +65,8 @@ static void report_key(const char *key, double value, int digits)
 
 void report_begin(const struct bench_config *config)
 {
-    if (!config->keys && config->micro) {
-        printf("%-46s %-32s %-42s %10s  %s\n", "figure, default geometry: median (spread)", "kvlazy", "compared with",
+    if (!config->keys && (config->micro || config->cells)) {
+        printf("%-46s %-32s %-42s %10s  %s\n", config->cells ? "figure: median (spread)" : "figure, default geometry: median (spread)", "kvlazy", "compared with",
                "value", "wanted");
         fflush(stdout);
     }

@@ -176,7 +176,7 @@ static int read_request(struct reader *reader, struct trace *trace, char *line, 
         return reader_error(reader, n_column < 3 ? "a column is missing, want 3" : "too many columns, want 3", whole);
     }
     uint64_t us = 0;
-    uint32_t context_tokens, generated_tokens;
+    uint32_t context_tokens = 0, generated_tokens = 0;
     if (read_time(reader, column[0], &us) != 0 ||
         read_tokens(reader, "ContextTokens", column[1], 1, &context_tokens) != 0 ||
         read_tokens(reader, "GeneratedTokens", column[2], 0, &generated_tokens) != 0) {

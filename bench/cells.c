@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The operations of `bench/run cells`. Each is timed on both sides in turn, neither always the first, and taken
+ * back outside the timed part, so that every round begins alike. The first round is not counted: arrays grow
+ * in it. Ratios are of medians.
+ */
+#include "cells.h"
+
+#include <malloc.h>
+#include <stdio.h>
+
+enum {
+    HELD = 32768,    /* cells in use before most operations */
+    SPARE = 4096,    /* free cells behind them */
+    DECODES = 256,   /* single tokens of one round */
+    FIRST_POS = 64,  /* so that positions can go down and up */
+    ROUNDS = 101,
+};
+
+/** One operation. `per`: how many of what is reported there are in one timed part. */
+struct work {
+    const char *key, *what, *wanted;
+    uint32_t kv_size, rounds, per;
+    int (*fill)(struct cells_side *side);              /* once */
+    int (*timed)(struct cells_side *side, int round);  /* what is measured */
+    int (*restore)(struct cells_side *side, int round);
+    bool lenient; /* the baseline only finds cells and tries nothing out */
+};
+
+static int time_work(const struct work *work, struct cells_side *side, int round, struct bench_series *ns)
+{
+    uint64_t start_ns = bench_now_ns();
+    int status = work->timed(side, round);
+    uint64_t spent_ns = bench_now_ns() - start_ns;
+    if (round > 0) {
+        bench_series_add(ns, (double)spent_ns / work->per);
+    }
+    return status != 0 ? status : work->restore(side, round);
+}
+
+/* Both must have done the same, or the times mean nothing. */
+static int agree(const struct work *work, struct cells_side *const *side)
+{
+    if (cells_live(side[0]) != cells_live(side[1]) || cells_pos_max(side[0], 0) != cells_pos_max(side[1], 0)) {
+        return bench_error("%s: the two sides hold different tokens", work->what);
+    }
+    return 0;
+}
+
+static int run_work(const struct work *work, struct cells_side *const *side, struct bench_series *ns)
+{
+    for (int k = 0; k < CELLS_KINDS; k++) {
+        cells_side_dry_run(side[k], !work->lenient);
+        if (work->fill(side[k]) != 0) {
+            return -1;
+        }
+    }
+    for (int round = 0; round <= (int)work->rounds; round++) {
+        for (int k = 0; k < CELLS_KINDS; k++) {
+            int now = (round + k) % CELLS_KINDS;
+            if (time_work(work, side[now], round, &ns[now]) != 0) {
+                return -1;
+            }
+        }
+        if (agree(work, side) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int compare(const struct bench_config *config, const struct work *work)
+{
+    struct bench_series ns[CELLS_KINDS] = {{.n = 0}};
+    struct cells_side *side[CELLS_KINDS];
+    for (int k = 0; k < CELLS_KINDS; k++) {
+        side[k] = cells_side_open((enum cells_kind)k, work->kv_size);
+    }
+    int status = side[0] != NULL && side[1] != NULL ? run_work(work, side, ns) : -1;
+    for (int k = 0; k < CELLS_KINDS; k++) {
+        cells_side_close(side[k]);
+    }
+    if (status != 0) {
+        return status;
+    }
+    struct figure figure = {.key = work->key,
+                            .value = bench_series_at(&ns[CELLS_TREES], 0.5) / bench_series_at(&ns[CELLS_LAZY], 0.5),
+                            .digits = 2,
+                            .what = work->what,
+                            .wanted = work->wanted};
+    char text[48];
+    report_time(figure.ours, sizeof(figure.ours), &ns[CELLS_LAZY]);
+    report_time(text, sizeof(text), &ns[CELLS_TREES]);
+    snprintf(figure.other, sizeof(figure.other), "trees %s", text);
+    report_figure(config, &figure);
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------
+ * The operations
+ */
+static int fill_held(struct cells_side *side)
+{
+    return cells_fill(side, 0, 1, FIRST_POS, HELD);
+}
+
+static int decode(struct cells_side *side, kvlazy_pos pos)
+{
+    for (kvlazy_pos i = 0; i < DECODES; i++) {
+        if (cells_put(side, 0, 1, pos + i, 1) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int place1(struct cells_side *side, int round)
+{
+    (void)round;
+    return decode(side, FIRST_POS + HELD);
+}
+
+static int place512(struct cells_side *side, int round)
+{
+    (void)round;
+    return cells_put(side, 0, 1, FIRST_POS + HELD, CELLS_BATCH);
+}
+
+static int remove_placed(struct cells_side *side, int round)
+{
+    (void)round;
+    return cells_rm(side, 0, FIRST_POS + HELD, -1);
+}
+
+/* Two sequences, a token each in turn, and one of them goes. */
+static int fill_alternating(struct cells_side *side)
+{
+    return cells_fill(side, 0, 2, FIRST_POS, 4 * HELD) != 0 ? -1 : cells_rm(side, 1, -1, -1);
+}
+
+static int place_fragmented(struct cells_side *side, int round)
+{
+    (void)round;
+    return cells_put(side, 2, 1, 0, CELLS_BATCH);
+}
+
+static int remove_fragmented(struct cells_side *side, int round)
+{
+    (void)round;
+    return cells_rm(side, 2, -1, -1);
+}
+
+enum { REMOVED = 12288, REMOVED_FEW = 512 };
+
+static int rm_tail(struct cells_side *side, int round)
+{
+    (void)round;
+    return cells_rm(side, 0, FIRST_POS + HELD - REMOVED, -1);
+}
+
+static int refill_tail(struct cells_side *side, int round)
+{
+    (void)round;
+    return cells_fill(side, 0, 1, FIRST_POS + HELD - REMOVED, REMOVED);
+}
+
+static int rm_few(struct cells_side *side, int round)
+{
+    (void)round;
+    return cells_rm(side, 0, FIRST_POS + HELD - REMOVED_FEW, -1);
+}
+
+static int refill_few(struct cells_side *side, int round)
+{
+    (void)round;
+    return cells_fill(side, 0, 1, FIRST_POS + HELD - REMOVED_FEW, REMOVED_FEW);
+}
+
+/* Down and up again, so that there is no end to it. */
+static int shift(struct cells_side *side, int round)
+{
+    return cells_add(side, 0, -1, -1, round % 2 == 0 ? -32 : 32);
+}
+
+static int rotate(struct cells_side *side, int round)
+{
+    (void)round;
+    return cells_shift_done(side);
+}
+
+static int clear(struct cells_side *side, int round)
+{
+    (void)round;
+    return cells_clear(side);
+}
+
+static int refill(struct cells_side *side, int round)
+{
+    (void)round;
+    return fill_held(side);
+}
+
+static const struct work works[] = {
+    {"cells_place1_ratio", "prepare + apply of 1 token at 32k", ">= 5", HELD + SPARE, ROUNDS, DECODES, fill_held,
+     place1, remove_placed, false},
+    {NULL, "  beside a baseline without its dry run", NULL, HELD + SPARE, ROUNDS, DECODES, fill_held, place1,
+     remove_placed, true},
+    {"cells_place512_ratio", "prepare + apply of 512 tokens at 32k", ">= 5", HELD + SPARE, ROUNDS, 1, fill_held,
+     place512, remove_placed, false},
+    {NULL, "  beside a baseline without its dry run", NULL, HELD + SPARE, ROUNDS, 1, fill_held, place512, remove_placed,
+     true},
+    {"cells_fragmented_ratio", "512 cells out of an alternating 128k", ">= 10", 4 * HELD, ROUNDS, 1, fill_alternating,
+     place_fragmented, remove_fragmented, false},
+    {NULL, "  beside a baseline without its dry run", NULL, 4 * HELD, ROUNDS, 1, fill_alternating, place_fragmented,
+     remove_fragmented, true},
+    {"cells_rm_ratio", "seq_rm of the last 12k of 32k", ">= 10", HELD + SPARE, ROUNDS, 1, fill_held, rm_tail,
+     refill_tail, false},
+    {"cells_rm_few_ratio", "seq_rm of the last 512 of 32k", NULL, HELD + SPARE, ROUNDS, 1, fill_held, rm_few,
+     refill_few, false},
+    {"cells_shift_ratio", "seq_add over 32k", ">= 30", HELD + SPARE, ROUNDS, 1, fill_held, shift, rotate, false},
+    {"cells_clear_ratio", "clear, 32k", ">= 10", HELD, ROUNDS, 1, fill_held, clear, refill, false},
+};
+
+/* ------------------------------------------------------------------------------------------------------
+ * Flatness: kvlazy alone, with few cells and with many
+ */
+static int flatness(const struct bench_config *config, const char *key, const char *what, uint32_t n)
+{
+    static const uint32_t held[2] = {1024, 1 << 20};
+    struct bench_series ns[2] = {{.n = 0}};
+    struct cells_side *side[2] = {NULL, NULL};
+    int status = 0;
+    for (int k = 0; status == 0 && k < 2; k++) {
+        side[k] = cells_side_open(CELLS_LAZY, held[k] + SPARE);
+        status = side[k] == NULL ? -1 : cells_fill(side[k], 0, 1, 0, held[k]);
+    }
+    for (int round = 0; status == 0 && round <= ROUNDS; round++) {
+        for (int k = 0; status == 0 && k < 2; k++) {
+            int now = (round + k) % 2;
+            kvlazy_pos pos = (kvlazy_pos)held[now];
+            uint64_t start_ns = bench_now_ns();
+            status = n == 1 ? decode(side[now], pos) : cells_put(side[now], 0, 1, pos, n);
+            uint64_t spent_ns = bench_now_ns() - start_ns;
+            if (round > 0) {
+                bench_series_add(&ns[now], (double)spent_ns / (n == 1 ? DECODES : 1));
+            }
+            status = status == 0 ? cells_rm(side[now], 0, pos, -1) : status;
+        }
+    }
+    cells_side_close(side[0]);
+    cells_side_close(side[1]);
+    if (status != 0) {
+        return status;
+    }
+    struct figure figure = {.key = key,
+                            .value = bench_series_at(&ns[1], 0.5) / bench_series_at(&ns[0], 0.5),
+                            .digits = 2,
+                            .what = what,
+                            .wanted = "<= 1.5"};
+    char text[48];
+    report_time(figure.ours, sizeof(figure.ours), &ns[1]);
+    report_time(text, sizeof(text), &ns[0]);
+    snprintf(figure.other, sizeof(figure.other), "at 1k %s", text);
+    report_figure(config, &figure);
+    return 0;
+}
+
+int cells_operations(const struct bench_config *config)
+{
+    for (size_t i = 0; i < sizeof(works) / sizeof(works[0]); i++) {
+        if (compare(config, &works[i]) != 0) {
+            return -1;
+        }
+    }
+    if (flatness(config, "cells_place1_flatness", "1 token at 1M cells / at 1k", 1) != 0) {
+        return -1;
+    }
+    return flatness(config, "cells_place512_flatness", "512 tokens at 1M cells / at 1k", CELLS_BATCH);
+}
+
+/* ------------------------------------------------------------------------------------------------------
+ * Bytes: what the heap grows by, everything a cache keeps counted
+ */
+static uint64_t heap_bytes(void)
+{
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+int cells_bytes(const struct bench_config *config)
+{
+    uint64_t before = heap_bytes();
+    struct cells_side *side = cells_side_open(CELLS_LAZY, 1 << 20);
+    if (side == NULL) {
+        return -1;
+    }
+    uint64_t empty = heap_bytes();
+    int status = cells_fill(side, 0, 1, 0, HELD);
+    uint64_t full = heap_bytes();
+    status = status == 0 ? cells_fill(side, 0, 1, HELD, CELLS_BATCH) : status;
+    uint64_t doubled = heap_bytes();
+    cells_side_close(side);
+    if (status != 0) {
+        return status;
+    }
+    struct figure figure = {.key = "cells_bytes_per_cell",
+                            .value = (double)(full - empty) / HELD,
+                            .digits = 1,
+                            .what = "metadata a cell, 32k of 1M reserved, 64 seqs",
+                            .wanted = "<= 32"};
+    char text[9]; /* room for three digits makes whole KiB of it */
+    report_bytes(text, sizeof(text), full - empty);
+    snprintf(figure.ours, sizeof(figure.ours), "%s", text);
+    report_bytes(text, sizeof(text), empty - before);
+    snprintf(figure.other, sizeof(figure.other), "%s without any cell", text);
+    report_figure(config, &figure);
+    struct figure worst = {.value = (double)(doubled - empty) / (HELD + CELLS_BATCH),
+                           .digits = 1,
+                           .what = "  the same, just after the arrays doubled"};
+    report_bytes(text, sizeof(text), doubled - empty);
+    snprintf(worst.ours, sizeof(worst.ours), "%s", text);
+    report_figure(config, &worst);
+    return 0;
+}
