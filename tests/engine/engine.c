@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine: slots, batches and ubatches of the reference engine; engine.h says what they are for. run_batch() below
- * is the part to read: it opens with the batch already begun, prepares it whole, applies and computes it ubatch by
- * ubatch, takes back the one that failed, and ends it on every way out. prefill() decides where to go on inside
- * the bracket, decode trusts its record and is told by EPOS when that is too long. It never sees a cell's content.
+ * engine: slots, prompts and decoding of the reference engine; engine.h says what they are for. prefill() decides
+ * where to go on inside the bracket of every batch, decode trusts its record and is told by EPOS when that is too
+ * long. It never sees a cell's content: engine_batch.c runs what is decided here.
  */
-#include "engine.h"
+#include "engine_batch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,29 +12,14 @@
 typedef struct slot_state {
     uint8_t *token; /* [n_ctx] */
     float *logits;  /* [n_ctx][n_vocab] */
-    uint32_t *past; /* [n_ctx]: cells in position order, good for one ubatch */
     uint32_t n;     /* tokens held */
 } slot_state;
 
 struct engine {
     engine_config config;
-    engine_kv *kv;
-    model *model;
+    engine_batch batch;
     slot_state *slot;
     engine_counts counts;
-    uint32_t break_after, break_times;
-
-    /* The batch that is being built, [n_batch], and how it is cut. */
-    uint32_t n_token;
-    uint8_t *token;
-    kvlazy_pos *pos;
-    kvlazy_seq_id *seq;
-    kvlazy_ubatch *ubatch;
-    kvlazy_slot *place;
-
-    const uint32_t **past; /* [n_ubatch] */
-    float **logits;        /* [n_ubatch] */
-    bool *placed;          /* [n_slot] */
 };
 
 /* ---- life ---- */
@@ -50,28 +34,11 @@ static bool make_slots(engine *e)
 
         s->token = calloc(c->n_ctx, sizeof *s->token);
         s->logits = calloc((size_t)c->n_ctx * c->dims.n_vocab, sizeof *s->logits);
-        s->past = calloc(c->n_ctx, sizeof *s->past);
-        if (!s->token || !s->logits || !s->past) {
+        if (!s->token || !s->logits) {
             return false;
         }
     }
     return e->slot != NULL;
-}
-
-static bool make_batch(engine *e)
-{
-    const engine_config *c = &e->config;
-    const uint32_t n_cut = (c->n_batch + c->n_ubatch - 1) / c->n_ubatch;
-
-    e->token = calloc(c->n_batch, sizeof *e->token);
-    e->pos = calloc(c->n_batch, sizeof *e->pos);
-    e->seq = calloc(c->n_batch, sizeof *e->seq);
-    e->ubatch = calloc(n_cut, sizeof *e->ubatch);
-    e->place = calloc(n_cut, sizeof *e->place);
-    e->past = calloc(c->n_ubatch, sizeof *e->past);
-    e->logits = calloc(c->n_ubatch, sizeof *e->logits);
-    e->placed = calloc(c->n_slot, sizeof *e->placed);
-    return e->token && e->pos && e->seq && e->ubatch && e->place && e->past && e->logits && e->placed;
 }
 
 int engine_create(const engine_config *config, engine_kv *kv, engine **out)
@@ -86,9 +53,7 @@ int engine_create(const engine_config *config, engine_kv *kv, engine **out)
         return KVLAZY_ENOMEM;
     }
     e->config = *config;
-    e->kv = kv;
-    e->model = model_create(&config->dims, config->seed, config->f16, config->n_ubatch, config->n_ctx);
-    if (e->model == NULL || !make_slots(e) || !make_batch(e)) {
+    if (engine_batch_init(&e->batch, config, kv) != KVLAZY_OK || !make_slots(e)) {
         engine_destroy(e);
         return KVLAZY_ENOMEM;
     }
@@ -104,18 +69,9 @@ void engine_destroy(engine *e)
     for (uint32_t i = 0; e->slot != NULL && i < e->config.n_slot; i++) {
         free(e->slot[i].token);
         free(e->slot[i].logits);
-        free(e->slot[i].past);
     }
     free(e->slot);
-    free(e->token);
-    free(e->pos);
-    free(e->seq);
-    free(e->ubatch);
-    free(e->place);
-    free(e->past);
-    free(e->logits);
-    free(e->placed);
-    model_destroy(e->model);
+    engine_batch_free(&e->batch);
     free(e);
 }
 
@@ -133,145 +89,29 @@ engine_kv_config engine_kv_config_for(const engine_config *config, uint32_t n_st
 
 /* ---- batches ---- */
 
-static void batch_add(engine *e, uint32_t slot, uint8_t token, uint32_t pos)
+static float *logits_at(const engine *e, const slot_state *s, uint32_t pos)
 {
-    e->token[e->n_token] = token;
-    e->pos[e->n_token] = (kvlazy_pos)pos;
-    e->seq[e->n_token] = (kvlazy_seq_id)slot;
-    e->n_token++;
+    return s->logits + (size_t)pos * e->config.dims.n_vocab;
 }
 
-static uint32_t batch_cut(engine *e)
+static void add(engine *e, uint32_t slot, uint8_t token, uint32_t pos)
 {
-    uint32_t n_cut = 0;
-
-    for (uint32_t at = 0; at < e->n_token; at += e->config.n_ubatch) {
-        const uint32_t left = e->n_token - at;
-
-        e->ubatch[n_cut++] = (kvlazy_ubatch){
-            .n_token = left < e->config.n_ubatch ? left : e->config.n_ubatch,
-            .pos = e->pos + at,
-            .seq = e->seq + at,
-        };
-    }
-    return n_cut;
+    engine_batch_add(&e->batch, (kvlazy_seq_id)slot, token, pos, logits_at(e, &e->slot[slot], pos));
 }
 
-/* Lists the cells of every sequence of the ubatch, once each. Attention may read below n_kv only. */
-static int list_past(engine *e, const kvlazy_ubatch *ubatch, uint32_t n_kv)
+/* Runs what add() gathered, records what got through, and ends the batch. */
+static int run(engine *e)
 {
-    memset(e->placed, 0, e->config.n_slot * sizeof *e->placed);
-    for (uint32_t i = 0; i < ubatch->n_token; i++) {
-        const kvlazy_seq_id seq = ubatch->seq[i];
-        slot_state *s = &e->slot[seq];
-        const uint32_t n_pos = (uint32_t)(e->kv->ops->seq_pos_max(e->kv, seq) + 1);
+    const engine_batch *b = &e->batch;
+    const int status = engine_batch_run(&e->batch);
 
-        e->past[i] = s->past;
-        e->logits[i] = s->logits + (size_t)ubatch->pos[i] * e->config.dims.n_vocab;
-        if (e->placed[seq]) {
-            continue;
-        }
-        if (n_pos > e->config.n_ctx || e->kv->ops->place(e->kv, seq, s->past, n_pos) != KVLAZY_OK) {
-            return KVLAZY_ESTATE;
-        }
-        for (uint32_t p = 0; p < n_pos; p++) {
-            if (s->past[p] >= n_kv) {
-                return KVLAZY_ESTATE;
-            }
-        }
-        e->placed[seq] = true;
+    for (uint32_t i = 0; i < b->n_done; i++) {
+        slot_state *s = &e->slot[b->seq[i]];
+
+        s->token[b->pos[i]] = b->token[i];
+        s->n = (uint32_t)b->pos[i] + 1;
     }
-    return KVLAZY_OK;
-}
-
-/* Whether the model is to fail now. */
-static bool is_broken(engine *e)
-{
-    if (e->break_times == 0 || e->break_after > 0) {
-        e->break_after -= e->break_times != 0;
-        return false;
-    }
-    e->break_times--;
-    return true;
-}
-
-static int compute(engine *e, const kvlazy_ubatch *ubatch, const kvlazy_slot *place)
-{
-    const size_t first = (size_t)(ubatch->pos - e->pos);
-    int status = list_past(e, ubatch, e->kv->ops->n_kv(e->kv, place));
-    model_step step;
-
-    if (status != KVLAZY_OK) {
-        return status;
-    }
-    step = (model_step){
-        .n_token = ubatch->n_token,
-        .token = e->token + first,
-        .pos = ubatch->pos,
-        .stream = place->stream,
-        .cell = place->cell,
-        .past = e->past,
-        .logits = e->logits,
-        .fail = is_broken(e),
-    };
-    e->counts.computed += ubatch->n_token;
-    if (!model_run(e->model, e->kv->k, e->kv->v, &step)) {
-        return ENGINE_ECOMPUTE;
-    }
-    for (uint32_t i = 0; i < ubatch->n_token; i++) {
-        slot_state *s = &e->slot[ubatch->seq[i]];
-
-        s->token[ubatch->pos[i]] = e->token[first + i];
-        s->n = (uint32_t)ubatch->pos[i] + 1;
-    }
-    return KVLAZY_OK;
-}
-
-/* A failed computation is taken back and tried once more in the same cells. */
-static int run_ubatch(engine *e, const kvlazy_ubatch *ubatch, const kvlazy_slot *place)
-{
-    int status = KVLAZY_OK;
-
-    for (int try = 0; try < 2; try++) {
-        status = e->kv->ops->apply_ubatch(e->kv, place, ubatch);
-        if (status != KVLAZY_OK) {
-            return status;
-        }
-        status = compute(e, ubatch, place);
-        if (status == KVLAZY_OK) {
-            return KVLAZY_OK;
-        }
-        e->counts.undone++;
-        if (e->kv->ops->undo_ubatch(e->kv, place) != KVLAZY_OK) {
-            return KVLAZY_ESTATE;
-        }
-        if (status != ENGINE_ECOMPUTE) {
-            return status;
-        }
-    }
-    return status;
-}
-
-static int finish_batch(engine *e, int status)
-{
-    int end = e->kv->ops->end_batch(e->kv);
-
-    if (end == KVLAZY_OK && e->config.on_batch != NULL) {
-        end = e->config.on_batch(e->config.batch_ctx);
-    }
-    return status != KVLAZY_OK ? status : end;
-}
-
-/* Runs what batch_add() gathered since init_batch, and ends the batch. */
-static int run_batch(engine *e)
-{
-    const uint32_t n_ubatch = batch_cut(e);
-    int status = e->kv->ops->prepare(e->kv, e->ubatch, n_ubatch, e->place);
-
-    for (uint32_t i = 0; status == KVLAZY_OK && i < n_ubatch; i++) {
-        status = run_ubatch(e, &e->ubatch[i], &e->place[i]);
-    }
-    return finish_batch(e, status);
+    return engine_batch_end(&e->batch, status);
 }
 
 /* ---- prompts ---- */
@@ -283,28 +123,35 @@ static void cut_record(engine *e, slot_state *s, uint32_t n)
     const size_t n_vocab = e->config.dims.n_vocab;
 
     if (n < s->n) {
-        memset(s->logits + n * n_vocab, 0xff, (s->n - n) * n_vocab * sizeof *s->logits);
+        memset(logits_at(e, s, n), 0xff, (s->n - n) * n_vocab * sizeof *s->logits);
         s->n = n;
     }
+}
+
+static uint32_t common(const slot_state *s, const uint8_t *token, uint32_t n)
+{
+    uint32_t i = 0;
+
+    while (i < n && i < s->n && token[i] == s->token[i]) {
+        i++;
+    }
+    return i;
 }
 
 /* Inside an open batch: how much of the prompt is there already. The rest of the slot goes. */
 static int resume(engine *e, uint32_t slot, const uint8_t *token, uint32_t n, uint32_t *at)
 {
     slot_state *s = &e->slot[slot];
-    const uint32_t n_live = (uint32_t)(e->kv->ops->seq_pos_max(e->kv, (kvlazy_seq_id)slot) + 1);
-    uint32_t keep = 0;
+    const uint32_t n_live = engine_batch_n_live(&e->batch, (kvlazy_seq_id)slot);
+    uint32_t keep = common(s, token, n);
     int status;
 
-    while (keep < n && keep < s->n && token[keep] == s->token[keep]) {
-        keep++;
-    }
     if (keep > n_live) {
         e->counts.recomputed += keep - n_live;
         keep = n_live;
     }
     keep = keep < n ? keep : n - 1;
-    status = e->kv->ops->seq_rm(e->kv, (kvlazy_seq_id)slot, (kvlazy_pos)keep, -1);
+    status = e->batch.kv->ops->seq_rm(e->batch.kv, (kvlazy_seq_id)slot, (kvlazy_pos)keep, -1);
     if (status == KVLAZY_OK) {
         cut_record(e, s, keep);
         *at = keep;
@@ -319,35 +166,76 @@ static int prefill(engine *e, uint32_t slot, const uint8_t *token, uint32_t n, u
     int status;
 
     do {
-        status = e->kv->ops->init_batch(e->kv);
+        status = engine_batch_open(&e->batch);
         if (status == KVLAZY_OK) {
             status = resume(e, slot, token, n, &at);
         }
         if (status != KVLAZY_OK) {
-            return finish_batch(e, status);
+            return engine_batch_end(&e->batch, status);
         }
         first = first == UINT32_MAX ? at : first;
-        for (e->n_token = 0; at < n && e->n_token < e->config.n_batch; at++) {
-            batch_add(e, slot, token[at], at);
+        for (; at < n && e->batch.n_token < e->batch.n_max; at++) {
+            add(e, slot, token[at], at);
         }
-        status = run_batch(e);
+        status = run(e);
     } while (status == KVLAZY_OK && at < n);
     *n_reused = first;
     return status;
 }
 
-int engine_prompt(engine *e, uint32_t slot, const uint8_t *token, uint32_t n)
+/* Inside an open batch: the slot gets the beginning of the prompt from another one, if that has more of it. */
+static int borrow(engine *e, uint32_t slot, uint32_t from, const uint8_t *token, uint32_t n)
 {
-    uint32_t n_reused = 0;
+    engine_kv *kv = e->batch.kv;
+    slot_state *s = &e->slot[slot];
+    const slot_state *source = &e->slot[from];
+    const uint32_t n_own = engine_batch_n_live(&e->batch, (kvlazy_seq_id)slot);
+    uint32_t n_shared = engine_batch_n_live(&e->batch, (kvlazy_seq_id)from);
     int status;
 
-    if (slot >= e->config.n_slot || n == 0) {
+    n_shared = common(source, token, n < n_shared ? n : n_shared);
+    if (n_shared <= common(s, token, n < n_own ? n : n_own)) {
+        return KVLAZY_OK;
+    }
+    status = kv->ops->seq_rm(kv, (kvlazy_seq_id)slot, -1, -1); /* a tail of its own would stay */
+    if (status == KVLAZY_OK) {
+        cut_record(e, s, 0);
+        status = kv->ops->seq_cp(kv, (kvlazy_seq_id)from, (kvlazy_seq_id)slot, 0, (kvlazy_pos)n_shared);
+    }
+    if (status == KVLAZY_OK) {
+        memcpy(s->token, source->token, n_shared);
+        memcpy(s->logits, source->logits, n_shared * e->config.dims.n_vocab * sizeof *s->logits);
+        s->n = n_shared;
+    }
+    return status;
+}
+
+int engine_prompt(engine *e, uint32_t slot, const uint8_t *token, uint32_t n)
+{
+    return engine_prompt_from(e, slot, slot, token, n);
+}
+
+int engine_prompt_from(engine *e, uint32_t slot, uint32_t from, const uint8_t *token, uint32_t n)
+{
+    uint32_t n_reused = 0;
+    int status = KVLAZY_OK;
+
+    if (slot >= e->config.n_slot || from >= e->config.n_slot || n == 0) {
         return KVLAZY_EINVAL;
     }
     if (n > e->config.n_ctx) {
         return KVLAZY_ENOSLOT;
     }
-    status = prefill(e, slot, token, n, &n_reused);
+    if (from != slot) {
+        status = engine_batch_open(&e->batch);
+        if (status == KVLAZY_OK) {
+            status = borrow(e, slot, from, token, n);
+        }
+        status = engine_batch_end(&e->batch, status);
+    }
+    if (status == KVLAZY_OK) {
+        status = prefill(e, slot, token, n, &n_reused);
+    }
     e->counts.reused += n_reused;
     return status;
 }
@@ -356,14 +244,7 @@ int engine_prompt(engine *e, uint32_t slot, const uint8_t *token, uint32_t n)
 
 static uint8_t likeliest(const engine *e, const slot_state *s)
 {
-    const uint32_t n_vocab = e->config.dims.n_vocab;
-    const float *logits = s->logits + (size_t)(s->n - 1) * n_vocab;
-    uint32_t best = 0;
-
-    for (uint32_t i = 1; i < n_vocab; i++) {
-        best = logits[i] > logits[best] ? i : best;
-    }
-    return (uint8_t)best;
+    return model_likeliest(logits_at(e, s, s->n - 1), e->config.dims.n_vocab);
 }
 
 /* The record is longer than what the cache kept: computes the lost tokens from the record itself. */
@@ -389,20 +270,66 @@ int engine_decode(engine *e, const uint32_t *slot, uint32_t n_slot)
         }
     }
     for (uint32_t round = 0; status == KVLAZY_EPOS && round <= n_slot; round++) {
-        status = round == 0 ? KVLAZY_OK : restore(e, e->kv->ops->refused(e->kv));
+        status = round == 0 ? KVLAZY_OK : restore(e, e->batch.kv->ops->refused(e->batch.kv));
         if (status == KVLAZY_OK) {
-            status = e->kv->ops->init_batch(e->kv);
+            status = engine_batch_open(&e->batch);
         }
         if (status != KVLAZY_OK) {
-            return finish_batch(e, status);
+            return engine_batch_end(&e->batch, status);
         }
-        e->n_token = 0;
         for (uint32_t i = 0; i < n_slot; i++) {
-            batch_add(e, slot[i], likeliest(e, &e->slot[slot[i]]), e->slot[slot[i]].n);
+            add(e, slot[i], likeliest(e, &e->slot[slot[i]]), e->slot[slot[i]].n);
         }
-        status = run_batch(e);
+        status = run(e);
     }
     return status;
+}
+
+/* ---- a full slot ---- */
+
+/* The K of tokens that moved still stands for where they were. */
+static void turn_shifted(engine *e, kvlazy_seq_id seq)
+{
+    engine_kv *kv = e->batch.kv;
+    uint32_t n_cell = 0;
+    const kvlazy_pos *shift = kv->ops->shift(kv, seq, &n_cell);
+
+    for (uint32_t i = 0; shift != NULL && i < n_cell; i++) {
+        if (shift[i] != 0) {
+            model_turn(e->batch.model, kv->k, engine_kv_stream(kv, seq), i, shift[i]);
+        }
+    }
+}
+
+static void shift_record(engine *e, slot_state *s, uint32_t n_keep, uint32_t n_discard)
+{
+    const uint32_t n_move = s->n - n_keep - n_discard;
+
+    memmove(s->token + n_keep, s->token + n_keep + n_discard, n_move);
+    memmove(logits_at(e, s, n_keep), logits_at(e, s, n_keep + n_discard),
+            n_move * e->config.dims.n_vocab * sizeof *s->logits);
+    cut_record(e, s, n_keep + n_move);
+}
+
+/* Positions are moved, K is turned and that is said, all in one bracket. */
+int engine_shift(engine *e, uint32_t slot, uint32_t n_keep, uint32_t n_discard)
+{
+    engine_kv *kv = e->batch.kv;
+    int status;
+
+    if (slot >= e->config.n_slot || n_keep > e->slot[slot].n || n_discard > e->slot[slot].n - n_keep) {
+        return KVLAZY_EINVAL;
+    }
+    status = engine_batch_open(&e->batch);
+    if (status == KVLAZY_OK) {
+        status = kv->ops->discard(kv, (kvlazy_seq_id)slot, (kvlazy_pos)n_keep, (kvlazy_pos)(n_keep + n_discard));
+    }
+    if (status == KVLAZY_OK) {
+        turn_shifted(e, (kvlazy_seq_id)slot);
+        status = kv->ops->shift_done(kv);
+        shift_record(e, &e->slot[slot], n_keep, n_discard);
+    }
+    return engine_batch_end(&e->batch, status);
 }
 
 /* ---- the rest ---- */
@@ -414,7 +341,7 @@ int engine_drop(engine *e, uint32_t slot)
     if (slot >= e->config.n_slot) {
         return KVLAZY_EINVAL;
     }
-    status = e->kv->ops->seq_rm(e->kv, (kvlazy_seq_id)slot, -1, -1);
+    status = e->batch.kv->ops->seq_rm(e->batch.kv, (kvlazy_seq_id)slot, -1, -1);
     if (status == KVLAZY_OK) {
         cut_record(e, &e->slot[slot], 0);
     }
@@ -423,7 +350,7 @@ int engine_drop(engine *e, uint32_t slot)
 
 int engine_idle(engine *e, uint64_t *next_ms)
 {
-    return e->kv->ops->poll(e->kv, next_ms);
+    return e->batch.kv->ops->poll(e->batch.kv, next_ms);
 }
 
 const uint8_t *engine_record(const engine *e, uint32_t slot, uint32_t *n)
@@ -434,16 +361,18 @@ const uint8_t *engine_record(const engine *e, uint32_t slot, uint32_t *n)
 
 const float *engine_logits(const engine *e, uint32_t slot, uint32_t pos)
 {
-    return e->slot[slot].logits + (size_t)pos * e->config.dims.n_vocab;
+    return logits_at(e, &e->slot[slot], pos);
 }
 
 void engine_get_counts(const engine *e, engine_counts *counts)
 {
     *counts = e->counts;
+    counts->computed = e->batch.n_computed;
+    counts->undone = e->batch.n_undone;
 }
 
 void engine_break(engine *e, uint32_t after, uint32_t times)
 {
-    e->break_after = after;
-    e->break_times = times;
+    e->batch.break_after = after;
+    e->batch.break_times = times;
 }

@@ -50,6 +50,18 @@ engine_kv_config engine_kv_config_for(const engine_config *config, uint32_t n_st
 int engine_prompt(engine *e, uint32_t slot, const uint8_t *token, uint32_t n);
 
 /**
+ * As engine_prompt, for a slot whose prompt begins like the tokens of another: what `from` has in the cache of them is
+ * shared, not computed.
+ */
+int engine_prompt_from(engine *e, uint32_t slot, uint32_t from, const uint8_t *token, uint32_t n);
+
+/**
+ * Makes room in a slot that is full: the first n_keep tokens stay, the next n_discard go, and the rest moves down, with
+ * what it remembers of them. Cells that are shared with another slot must be among the first n_keep.
+ */
+int engine_shift(engine *e, uint32_t slot, uint32_t n_keep, uint32_t n_discard);
+
+/**
  * One token more for every slot of the list, in one batch: the likeliest after what the slot holds. Fails: as
  * engine_prompt, and EINVAL for a slot that holds nothing. The records show what got through.
  */

@@ -40,7 +40,15 @@ typedef struct engine_kv_ops {
     kvlazy_seq_id (*refused)(engine_kv *kv);
     int (*poll)(engine_kv *kv, uint64_t *next_ms);
     int (*seq_rm)(engine_kv *kv, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
+    int (*seq_cp)(engine_kv *kv, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1);
     kvlazy_pos (*seq_pos_max)(engine_kv *kv, kvlazy_seq_id seq);
+
+    /* The tokens in [p0, p1) go and those behind move down to p0. The K of these is to be turned then, in the same
+     * batch. Fails: ENOMEM, and the sequence ends at p0. */
+    int (*discard)(engine_kv *kv, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
+    /* [n_cell] by how many positions the K of each cell of the sequence's stream is to be turned; NULL: of none. */
+    const kvlazy_pos *(*shift)(engine_kv *kv, kvlazy_seq_id seq, uint32_t *n_cell);
+    int (*shift_done)(engine_kv *kv);
 
     /* The sequence's cells in position order: cell[p] holds position p, 0 ≤ p < n_pos. ESTATE unless exactly
      * these positions are there, each once. */
@@ -51,6 +59,7 @@ typedef struct engine_kv_ops {
 /* The head of both back ends. */
 struct engine_kv {
     const engine_kv_ops *ops;
+    uint32_t n_stream;
     kvlazy_tensor k[ENGINE_MAX_LAYER], v[ENGINE_MAX_LAYER];
 };
 
@@ -58,6 +67,11 @@ struct engine_kv {
 static inline void *engine_kv_row(const kvlazy_tensor *tensor, uint32_t stream, uint32_t cell)
 {
     return (char *)tensor->data + stream * tensor->stream_stride + cell * tensor->cell_stride;
+}
+
+static inline uint32_t engine_kv_stream(const engine_kv *kv, kvlazy_seq_id seq)
+{
+    return kv->n_stream == 1 ? 0 : (uint32_t)seq;
 }
 
 /** Fails: as kvlazy_create; *kv is untouched then. */

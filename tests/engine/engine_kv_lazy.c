@@ -12,7 +12,6 @@
 typedef struct lazy_kv {
     engine_kv base;
     kvlazy_cache *cache;
-    uint32_t n_stream;
 } lazy_kv;
 
 static kvlazy_cache *cache_of(const engine_kv *kv)
@@ -65,20 +64,54 @@ static int lazy_seq_rm(engine_kv *kv, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_p
     return kvlazy_seq_rm(cache_of(kv), seq, p0, p1);
 }
 
+static int lazy_seq_cp(engine_kv *kv, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
+{
+    return kvlazy_seq_cp(cache_of(kv), src, dst, p0, p1);
+}
+
 static kvlazy_pos lazy_seq_pos_max(engine_kv *kv, kvlazy_seq_id seq)
 {
     return kvlazy_seq_pos_max(cache_of(kv), seq);
+}
+
+/* A removal cannot fail here; a shift may want memory, and then the sequence must not be left with a gap. */
+static int lazy_discard(engine_kv *kv, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
+{
+    int status = kvlazy_seq_rm(cache_of(kv), seq, p0, p1);
+
+    if (status == KVLAZY_OK) {
+        status = kvlazy_seq_add(cache_of(kv), seq, p1, -1, p0 - p1);
+        if (status != KVLAZY_OK) {
+            kvlazy_seq_rm(cache_of(kv), seq, p0, -1);
+        }
+    }
+    return status;
+}
+
+static const kvlazy_pos *lazy_shift(engine_kv *kv, kvlazy_seq_id seq, uint32_t *n_cell)
+{
+    kvlazy_cells_view view = {.struct_size = sizeof view};
+
+    if (kvlazy_cells(cache_of(kv), engine_kv_stream(kv, seq), &view) != KVLAZY_OK) {
+        return NULL;
+    }
+    *n_cell = view.n_cell;
+    return view.shift;
+}
+
+static int lazy_shift_done(engine_kv *kv)
+{
+    return kvlazy_shift_done(cache_of(kv));
 }
 
 /* One walk over the cells of the stream. The library owes the order of cells to nobody: a conversation that
  * grew while others came and went lies in pieces, so attention goes by position, not by cell. */
 static int lazy_place(engine_kv *kv, kvlazy_seq_id seq, uint32_t *cell, uint32_t n_pos)
 {
-    const uint32_t stream = ((lazy_kv *)kv)->n_stream == 1 ? 0 : (uint32_t)seq;
     const uint32_t word = (uint32_t)seq / 64, bit = (uint32_t)seq % 64;
     kvlazy_cells_view view = {.struct_size = sizeof view};
     uint32_t found = 0;
-    int status = kvlazy_cells(cache_of(kv), stream, &view);
+    int status = kvlazy_cells(cache_of(kv), engine_kv_stream(kv, seq), &view);
 
     if (status != KVLAZY_OK) {
         return status;
@@ -117,7 +150,11 @@ static const engine_kv_ops lazy_ops = {
     .refused = lazy_refused,
     .poll = lazy_poll,
     .seq_rm = lazy_seq_rm,
+    .seq_cp = lazy_seq_cp,
     .seq_pos_max = lazy_seq_pos_max,
+    .discard = lazy_discard,
+    .shift = lazy_shift,
+    .shift_done = lazy_shift_done,
     .place = lazy_place,
     .destroy = lazy_destroy,
 };
@@ -159,7 +196,7 @@ int engine_kv_lazy_create(const engine_kv_config *config, engine_kv **kv)
         return KVLAZY_ENOMEM;
     }
     lazy->base.ops = &lazy_ops;
-    lazy->n_stream = config->n_stream;
+    lazy->base.n_stream = config->n_stream;
     status = create_cache(config, &lazy->cache);
     for (uint32_t i = 0; status == KVLAZY_OK && i < config->n_layer; i++) {
         status = kvlazy_k(lazy->cache, i, &lazy->base.k[i]);

@@ -16,7 +16,9 @@ typedef struct plain_kv {
     uint32_t *n_pos;         /* [n_seq]: positions 0 … n_pos - 1 are held */
     uint32_t *next;          /* [n_seq]: the same while a batch is planned */
     uint32_t *stream, *cell; /* [n_batch]: the plan that slots point into */
-    uint32_t kv_size, n_seq, n_pad, n_batch;
+    kvlazy_pos *shift;       /* [n_seq][kv_size] */
+    bool is_shifted;
+    uint32_t n_layer, kv_size, n_seq, n_pad, n_batch;
     kvlazy_seq_id refused;
 } plain_kv;
 
@@ -147,6 +149,61 @@ static int plain_seq_rm(engine_kv *kv, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_
     return KVLAZY_OK;
 }
 
+/* n rows of every tensor, from `at` of run src to `to` of run dst. */
+static void move_rows(plain_kv *plain, kvlazy_seq_id src, uint32_t at, kvlazy_seq_id dst, uint32_t to, uint32_t n)
+{
+    for (uint32_t i = 0; i < 2 * plain->n_layer; i++) {
+        const kvlazy_tensor *rows = (i & 1 ? plain->base.v : plain->base.k) + i / 2;
+
+        memmove(engine_kv_row(rows, (uint32_t)dst, to), engine_kv_row(rows, (uint32_t)src, at), n * rows->row_bytes);
+    }
+}
+
+/* A prefix to a sequence that is empty: the engine asks for nothing else. */
+static int plain_seq_cp(engine_kv *kv, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
+{
+    plain_kv *plain = plain_of(kv);
+
+    if (p0 != 0 || p1 < 0 || plain->n_pos[dst] != 0) {
+        return KVLAZY_ENOTSUP;
+    }
+    plain->n_pos[dst] = (uint32_t)p1 < plain->n_pos[src] ? (uint32_t)p1 : plain->n_pos[src];
+    move_rows(plain, src, 0, dst, 0, plain->n_pos[dst]);
+    return KVLAZY_OK;
+}
+
+static int plain_discard(engine_kv *kv, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
+{
+    plain_kv *plain = plain_of(kv);
+    kvlazy_pos *shift = plain->shift + (size_t)seq * plain->kv_size;
+    const uint32_t n = plain->n_pos[seq] - (uint32_t)p1;
+
+    move_rows(plain, seq, (uint32_t)p1, seq, (uint32_t)p0, n);
+    for (uint32_t i = 0; i < n; i++) {
+        shift[(uint32_t)p0 + i] = p0 - p1;
+    }
+    plain->n_pos[seq] = (uint32_t)p0 + n;
+    plain->is_shifted = true;
+    return KVLAZY_OK;
+}
+
+static const kvlazy_pos *plain_shift(engine_kv *kv, kvlazy_seq_id seq, uint32_t *n_cell)
+{
+    const plain_kv *plain = plain_of(kv);
+
+    *n_cell = plain->n_pos[seq];
+    return plain->is_shifted ? plain->shift + (size_t)seq * plain->kv_size : NULL;
+}
+
+static int plain_shift_done(engine_kv *kv)
+{
+    plain_kv *plain = plain_of(kv);
+
+    memset(plain->shift, 0, (size_t)plain->n_seq * plain->kv_size * sizeof *plain->shift);
+    plain->is_shifted = false;
+    return KVLAZY_OK;
+}
+
 static kvlazy_pos plain_seq_pos_max(engine_kv *kv, kvlazy_seq_id seq)
 {
     return (kvlazy_pos)plain_of(kv)->n_pos[seq] - 1;
@@ -171,6 +228,7 @@ static void plain_destroy(engine_kv *kv)
         free(plain->rows);
         free(plain->n_pos);
         free(plain->next);
+        free(plain->shift);
         free(plain->stream);
         free(plain->cell);
         free(plain);
@@ -187,7 +245,11 @@ static const engine_kv_ops plain_ops = {
     .refused = plain_refused,
     .poll = plain_poll,
     .seq_rm = plain_seq_rm,
+    .seq_cp = plain_seq_cp,
     .seq_pos_max = plain_seq_pos_max,
+    .discard = plain_discard,
+    .shift = plain_shift,
+    .shift_done = plain_shift_done,
     .place = plain_place,
     .destroy = plain_destroy,
 };
@@ -223,6 +285,8 @@ int engine_kv_plain_create(const engine_kv_config *config, engine_kv **kv)
         return KVLAZY_ENOMEM;
     }
     plain->base.ops = &plain_ops;
+    plain->base.n_stream = config->n_seq;
+    plain->n_layer = config->n_layer;
     plain->kv_size = config->kv_size;
     plain->n_seq = config->n_seq;
     plain->n_pad = config->n_pad != 0 ? config->n_pad : 256;
@@ -231,9 +295,11 @@ int engine_kv_plain_create(const engine_kv_config *config, engine_kv **kv)
     plain->rows = calloc((size_t)config->n_layer * 2 * config->n_seq * config->kv_size, config->row_bytes);
     plain->n_pos = calloc(config->n_seq, sizeof *plain->n_pos);
     plain->next = calloc(config->n_seq, sizeof *plain->next);
+    plain->shift = calloc((size_t)config->n_seq * config->kv_size, sizeof *plain->shift);
     plain->stream = calloc(config->n_batch, sizeof *plain->stream);
     plain->cell = calloc(config->n_batch, sizeof *plain->cell);
-    if (!plain->rows || !plain->n_pos || !plain->next || !plain->stream || !plain->cell) {
+    if (!plain->rows || !plain->n_pos || !plain->next || !plain->shift || !plain->stream ||
+        !plain->cell) {
         plain_destroy(&plain->base);
         return KVLAZY_ENOMEM;
     }

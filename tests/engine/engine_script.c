@@ -2,7 +2,7 @@
 /*
  * engine_script: what the conversations of a session say and in which order. engine_session.c runs it step by
  * step. The steps are data: growth well past kv_size_initial, slots that take turns and slots that share a batch,
- * reused prefixes, failures in the model, idle times that cost tokens, and their return. It decides nothing.
+ * reused and shared prefixes, context shifts, failures in the model, idle times that cost tokens, and their return. It decides nothing.
  */
 #include "engine_session.h"
 
@@ -68,6 +68,24 @@ const engine_step engine_script[] = {
     {ENGINE_DECODE, .slots = 1u << 1 | 1u << 2 | 1u << 3, .n = 6, .ms = 50},
     {ENGINE_DROP, .slots = 1u << 0 | 1u << 2},
     {ENGINE_DECODE, .slots = 1u << 1, .n = 60, .ms = 1000, .expect = ENGINE_RELEASED},
+
+    /* Two slots start with what a third one holds, go their own ways, and are cut together. */
+    {ENGINE_PROMPT, .slots = 1u << 0, .a = 0, .n_a = 400, .expect = ENGINE_GREW},
+    {ENGINE_PROMPT, .slots = 1u << 2 | 1u << 3, .a = 0, .n_a = 350, .b = 1000, .n_b = 40, .from = 1 + 0,
+     .expect = ENGINE_REUSED},
+    {ENGINE_DECODE, .slots = 1u << 0 | 1u << 2 | 1u << 3, .n = 4, .ms = 50},
+    {ENGINE_DROP, .slots = 1u << 0},
+    {ENGINE_DECODE, .slots = 1u << 3, .n = 40, .ms = 1000, .expect = ENGINE_RELEASED},
+    {ENGINE_IDLE, .ms = 60000, .expect = ENGINE_EVICTED},
+    {ENGINE_PROMPT, .slots = 1u << 0, .a = 0, .n_a = 300, .from = 1 + 3, .expect = ENGINE_REUSED},
+    {ENGINE_DECODE, .slots = 1u << 0 | 1u << 2 | 1u << 3, .n = 4, .ms = 50, .expect = ENGINE_RECOMPUTED},
+
+    /* The middle of one goes, and the next ones use its cells. */
+    {ENGINE_SHIFT, .slots = 1u << 3, .a = 360, .n = 30},
+    {ENGINE_DECODE, .slots = 1u << 0 | 1u << 3, .n = 20, .ms = 50},
+    {ENGINE_SHIFT, .slots = 1u << 3, .a = 355, .n = 17},
+    {ENGINE_PROMPT, .slots = 1u << 1, .a = 200, .n_a = 100},
+    {ENGINE_DECODE, .slots = ALL, .n = 10, .ms = 50},
 
     /* Everything goes, and comes again. */
     {ENGINE_DROP, .slots = ALL},

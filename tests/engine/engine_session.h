@@ -13,10 +13,11 @@
 enum { ENGINE_SESSION_SLOTS = 4 };
 
 enum {
-    ENGINE_PROMPT, /* the slots hold text [a, a + n_a) and then text [b, b + n_b) */
+    ENGINE_PROMPT, /* the slots hold text [a, a + n_a) and then text [b, b + n_b); from: see below */
     ENGINE_DECODE, /* n rounds of one token for every slot, ms apart, idle between them */
     ENGINE_DROP,   /* the slots are forgotten */
     ENGINE_IDLE,   /* ms pass; poll is called when it asked to be */
+    ENGINE_SHIFT,  /* the first `a` tokens of the slots stay, the next n go, the rest moves down */
     ENGINE_BREAK,  /* the model fails n times in a row, ubatch `a` from here */
 };
 
@@ -39,6 +40,7 @@ typedef struct engine_step {
     uint32_t a, n_a, b, n_b, n;
     uint32_t ms;
     uint32_t expect;
+    uint32_t from; /* of a prompt: 1 + the slot that it may share its beginning with; 0: none */
 } engine_step;
 
 typedef struct engine_session_report {

@@ -88,7 +88,10 @@ static void draw_weights(model *m, uint64_t seed)
     const model_dims *d = &m->dims;
     weight_source source = {m->weights, seed};
 
+    /* Layers come last: a model with fewer of them is the same one cut short, which makes a draft that often agrees. */
     m->embedding = draw_matrix(&source, d->n_vocab, d->n_embd, 1.0f);
+    m->out_norm = draw_norm(&source, d->n_embd);
+    m->output = draw_matrix(&source, d->n_vocab, d->n_embd, 1.0f);
     for (uint32_t i = 0; i < d->n_layer; i++) {
         layer_weights *w = &m->layer[i];
 
@@ -104,8 +107,6 @@ static void draw_weights(model *m, uint64_t seed)
         w->w_up = draw_matrix(&source, d->n_ff, d->n_embd, 1.0f);
         w->w_down = draw_matrix(&source, d->n_embd, d->n_ff, 1.0f);
     }
-    m->out_norm = draw_norm(&source, d->n_embd);
-    m->output = draw_matrix(&source, d->n_vocab, d->n_embd, 1.0f);
 }
 
 static bool make_room(model *m, uint32_t n_token, uint32_t n_ctx)
@@ -380,4 +381,30 @@ bool model_run(model *m, const kvlazy_tensor *k, const kvlazy_tensor *v, const m
         multiply(step->logits[t], m->output, m->norm, m->dims.n_vocab, e);
     }
     return true;
+}
+
+void model_turn(model *m, const kvlazy_tensor *k, uint32_t stream, uint32_t cell, kvlazy_pos by)
+{
+    const uint32_t dim = m->n_head_dim;
+
+    make_turn(m->turn, by, dim);
+    for (uint32_t i = 0; i < m->dims.n_layer; i++) {
+        void *row = engine_kv_row(&k[i], stream, cell);
+
+        for (uint32_t g = 0; g < m->dims.n_kv_head; g++) {
+            memcpy(m->row + (size_t)g * dim, load_head(m, row, g), dim * sizeof *m->row);
+        }
+        rotate(m->row, m->dims.n_kv_head, dim, m->turn);
+        store_row(m, row, m->row);
+    }
+}
+
+uint8_t model_likeliest(const float *logits, uint32_t n_vocab)
+{
+    uint32_t best = 0;
+
+    for (uint32_t i = 1; i < n_vocab; i++) {
+        best = logits[i] > logits[best] ? i : best;
+    }
+    return (uint8_t)best;
 }

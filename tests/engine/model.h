@@ -37,4 +37,10 @@ size_t model_row_bytes(const model_dims *dims, bool f16);
 /** k, v: [n_layer]. False: the computation failed. */
 bool model_run(model *m, const kvlazy_tensor *k, const kvlazy_tensor *v, const model_step *step);
 
+/** Turns the K of one cell by so many positions, in every layer: after a context shift. */
+void model_turn(model *m, const kvlazy_tensor *k, uint32_t stream, uint32_t cell, kvlazy_pos by);
+
+/** The first of the largest logits. */
+uint8_t model_likeliest(const float *logits, uint32_t n_vocab);
+
 #endif

@@ -309,7 +309,7 @@ static uint32_t below(uint64_t *state, uint32_t n)
 /* held: the slots that have something to decode after. Prompts are short enough for all to fit in kv_size. */
 static engine_step random_step(uint64_t *state, uint32_t *held)
 {
-    engine_step s = {.slots = 1u << below(state, ENGINE_SESSION_SLOTS)};
+    engine_step s = {.what = ENGINE_PROMPT, .slots = 1u << below(state, ENGINE_SESSION_SLOTS)};
 
     switch (below(state, 10)) {
     case 0:
@@ -336,10 +336,10 @@ static engine_step random_step(uint64_t *state, uint32_t *held)
         return s;
     default:
         *held |= s.slots;
-        s.what = ENGINE_PROMPT;
         s.n_a = 1 + below(state, 380);
         s.b = below(state, 1000);
         s.n_b = below(state, 50);
+        s.from = below(state, 2) ? 1 + below(state, ENGINE_SESSION_SLOTS) : 0;
         return s;
     }
 }
