@@ -36,6 +36,7 @@ int cells_clear(struct cells_side *side);
 int cells_fill(struct cells_side *side, kvlazy_seq_id seq, uint32_t n_seq, kvlazy_pos pos, uint32_t n);
 /** What holds tokens, and where a sequence ends: both sides must agree. */
 uint64_t cells_live(struct cells_side *side);
+uint64_t cells_touched_bytes(struct cells_side *side); /* rows, which are no metadata; kvlazy only */
 kvlazy_pos cells_pos_max(struct cells_side *side, kvlazy_seq_id seq);
 
 int cells_operations(const struct bench_config *config);

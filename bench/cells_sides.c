@@ -151,6 +151,12 @@ uint64_t cells_live(struct cells_side *side)
     return kvlazy_stats(side->cache, &info) == KVLAZY_OK ? info.live_cells : UINT64_MAX;
 }
 
+uint64_t cells_touched_bytes(struct cells_side *side)
+{
+    kvlazy_stats_info info = {.struct_size = sizeof(info)};
+    return kvlazy_stats(side->cache, &info) == KVLAZY_OK ? info.touched_bytes : 0;
+}
+
 kvlazy_pos cells_pos_max(struct cells_side *side, kvlazy_seq_id seq)
 {
     return side->trees != NULL ? trees_pos_max(side->trees, seq) : kvlazy_seq_pos_max(side->cache, seq);

@@ -2,7 +2,10 @@
 /* cells: see cells.h. */
 #include "cells.h"
 
-enum { FIRST_CELLS = 256 };
+enum {
+    FIRST_CELLS = 256,
+    STEP_CELLS = 1024, /* cells that begin to exist at once, in room that is there */
+};
 
 int kvl_cells_init(kvl_cells *c, uint32_t kv_size, uint32_t n_seq_max, uint32_t seq_first, uint32_t n_seq, bool planes)
 {
@@ -32,69 +35,86 @@ void kvl_cells_fini(kvl_cells *c)
  *
  *     | owner: n · owner_words · 8 | used | fallow | keep: n / 8 each | pos | shift | emptied | ext_y | ext_x: n · 4 |
  */
-static bool carve(kvl_cells *c, uint32_t n_cell)
+static bool carve(kvl_cells *c, uint32_t cap_cell)
 {
-    size_t words = kvl_bits_words(n_cell), n_column = c->planes ? 5 : 3;
+    size_t words = kvl_bits_words(cap_cell), n_column = c->planes ? 5 : 3;
     uint64_t owner_bytes, bytes;
 
-    if (kvl_mul_overflows((uint64_t)n_cell * sizeof(uint64_t), c->owner_words, &owner_bytes) ||
-        kvl_add_overflows(owner_bytes, 3 * words * sizeof(uint64_t) + n_column * (uint64_t)n_cell * sizeof(uint32_t),
+    if (kvl_mul_overflows((uint64_t)cap_cell * sizeof(uint64_t), c->owner_words, &owner_bytes) ||
+        kvl_add_overflows(owner_bytes, 3 * words * sizeof(uint64_t) + n_column * (uint64_t)cap_cell * sizeof(uint32_t),
                           &bytes) ||
         bytes > PTRDIFF_MAX)
         return false;
     c->owner = malloc((size_t)bytes);
     if (!c->owner)
         return false;
-    c->used = c->owner + (size_t)n_cell * c->owner_words;
+    c->used = c->owner + (size_t)cap_cell * c->owner_words;
     c->fallow = c->used + words;
     c->keep = c->fallow + words;
     c->pos = (kvlazy_pos *)(c->keep + words);
-    c->shift = c->pos + n_cell;
-    c->emptied = (uint32_t *)(c->shift + n_cell);
-    c->ext_y = c->planes ? (kvlazy_pos *)(c->emptied + n_cell) : NULL;
-    c->ext_x = c->planes ? c->ext_y + n_cell : NULL;
-    c->n_cell = n_cell;
+    c->shift = c->pos + cap_cell;
+    c->emptied = (uint32_t *)(c->shift + cap_cell);
+    c->ext_y = c->planes ? (kvlazy_pos *)(c->emptied + cap_cell) : NULL;
+    c->ext_x = c->planes ? c->ext_y + cap_cell : NULL;
+    c->cap_cell = cap_cell;
     return true;
 }
 
-static const void *last_array_end(const kvl_cells *c)
+/* The cells that `from` has; `to` has room for them. */
+static void copy_arrays(kvl_cells *to, const kvl_cells *from)
 {
-    return c->planes ? (const void *)(c->ext_x + c->n_cell) : (const void *)(c->emptied + c->n_cell);
+    size_t n = from->n_cell, words = kvl_bits_words(n);
+
+    if (!n)
+        return;
+    memcpy(to->owner, from->owner, n * from->owner_words * sizeof *to->owner);
+    memcpy(to->used, from->used, words * sizeof *to->used);
+    memcpy(to->fallow, from->fallow, words * sizeof *to->fallow);
+    memcpy(to->keep, from->keep, words * sizeof *to->keep);
+    memcpy(to->pos, from->pos, n * sizeof *to->pos);
+    memcpy(to->shift, from->shift, n * sizeof *to->shift);
+    memcpy(to->emptied, from->emptied, n * sizeof *to->emptied);
+    if (from->planes) {
+        memcpy(to->ext_y, from->ext_y, n * sizeof *to->ext_y);
+        memcpy(to->ext_x, from->ext_x, n * sizeof *to->ext_x);
+    }
 }
 
-/* The first items are as they were, the rest is filled with one byte. */
-static void extend(void *to, const void *from, size_t n_old, size_t n_new, size_t item_bytes, int fill)
+/* Cells up to n_cell begin to exist, empty. What lies behind in the block is not touched, so it costs no memory. */
+static void begin_cells(kvl_cells *c, uint32_t n_cell)
 {
-    if (n_old)
-        memcpy(to, from, n_old * item_bytes);
-    memset((char *)to + n_old * item_bytes, fill, (n_new - n_old) * item_bytes);
+    size_t old = c->n_cell, n = n_cell - old, old_words = kvl_bits_words(old),
+           words = kvl_bits_words(n_cell) - old_words;
+
+    memset(c->owner + old * c->owner_words, 0, n * c->owner_words * sizeof *c->owner);
+    memset(c->used + old_words, 0, words * sizeof *c->used);
+    memset(c->fallow + old_words, 0, words * sizeof *c->fallow);
+    memset(c->keep + old_words, 0, words * sizeof *c->keep);
+    memset(c->pos + old, 0xff, n * sizeof *c->pos);
+    memset(c->shift + old, 0, n * sizeof *c->shift);
+    memset(c->emptied + old, 0, n * sizeof *c->emptied);
+    if (c->planes) {
+        memset(c->ext_y + old, 0, n * sizeof *c->ext_y);
+        memset(c->ext_x + old, 0, n * sizeof *c->ext_x);
+    }
+    c->n_cell = n_cell;
 }
 
 int kvl_cells_reserve(kvl_cells *c, uint32_t n_cell)
 {
-    kvl_cells grown = *c;
-
     if (KVL_LIKELY(n_cell <= c->n_cell))
         return KVLAZY_OK;
-    uint64_t wanted = kvl_round_up(kvl_max(kvl_max(n_cell, 2 * (uint64_t)c->n_cell), FIRST_CELLS), KVL_WORD_BITS);
-    if (!carve(&grown, (uint32_t)kvl_min(wanted, c->kv_size)))
-        return KVLAZY_ENOMEM;
+    if (n_cell > c->cap_cell) {
+        uint64_t cap = kvl_round_up(kvl_max(kvl_max(n_cell, 2 * (uint64_t)c->cap_cell), FIRST_CELLS), KVL_WORD_BITS);
+        kvl_cells grown = *c;
 
-    uint32_t n_old = c->n_cell, n_new = grown.n_cell;
-    size_t old_words = kvl_bits_words(n_old), words = kvl_bits_words(n_new);
-    extend(grown.owner, c->owner, (size_t)n_old * c->owner_words, (size_t)n_new * c->owner_words, sizeof(uint64_t), 0);
-    extend(grown.used, c->used, old_words, words, sizeof(uint64_t), 0);
-    extend(grown.fallow, c->fallow, old_words, words, sizeof(uint64_t), 0);
-    extend(grown.keep, NULL, 0, words, sizeof(uint64_t), 0);
-    extend(grown.pos, c->pos, n_old, n_new, sizeof(kvlazy_pos), 0xff);
-    extend(grown.shift, c->shift, n_old, n_new, sizeof(kvlazy_pos), 0);
-    extend(grown.emptied, c->emptied, n_old, n_new, sizeof(uint32_t), 0);
-    if (c->planes) {
-        extend(grown.ext_y, c->ext_y, n_old, n_new, sizeof(kvlazy_pos), 0);
-        extend(grown.ext_x, c->ext_x, n_old, n_new, sizeof(kvlazy_pos), 0);
+        if (!carve(&grown, (uint32_t)kvl_min(cap, c->kv_size)))
+            return KVLAZY_ENOMEM;
+        copy_arrays(&grown, c);
+        free(c->owner);
+        *c = grown;
     }
-    free(c->owner);
-    *c = grown;
+    begin_cells(c, (uint32_t)kvl_min(kvl_round_up(n_cell, STEP_CELLS), c->cap_cell));
     return KVLAZY_OK;
 }
 
@@ -116,8 +136,8 @@ int kvl_cells_copy(kvl_cells *to, const kvl_cells *from)
         kvl_cells_fini(to);
         return status;
     }
-    if (from->n_cell) /* the arrays are one block, and end with the last of them */
-        memcpy(to->owner, from->owner, (size_t)((char *)last_array_end(from) - (char *)from->owner));
+    copy_arrays(to, from);
+    to->n_cell = from->n_cell;
     for (uint32_t i = 0; i < from->n_seq; i++) {
         if (from->index[i].n)
             memcpy(to->index[i].entry, kvl_index_at(&from->index[i], 0), from->index[i].n * sizeof(kvl_entry));
@@ -453,7 +473,8 @@ kvl_fault kvl_cells_check(const kvl_cells *c)
     kvl_fault fault = {0};
     uint64_t n_owner = 0, n_entry = 0, n_shifted = 0;
 
-    MUST_BE("array room past kv_size", c->n_cell > c->kv_size, 0);
+    MUST_BE("array room past kv_size", c->cap_cell > c->kv_size, 0);
+    MUST_BE("cells past the array room", c->n_cell > c->cap_cell, 0);
     for (uint32_t cell = 0; !fault.what && cell < c->n_cell; cell++)
         fault = check_cell(c, cell, &n_owner, &n_shifted);
     for (uint32_t i = 0; !fault.what && i < c->n_seq; i++)

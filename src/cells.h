@@ -12,8 +12,9 @@
  * Each sequence has an index: (position, cell) sorted by position, so that its end is where most work
  * happens, a range is two searches, and removing a tail costs what it removes.
  *
- * The arrays grow by doubling with the highest cell in use; cells past n_cell are settled. Growth is the
- * only thing here that can fail, and it is a call of its own: the rest is done after everything that can fail.
+ * The room of the arrays doubles with the highest cell in use, and cells begin to exist in it step by step, so that
+ * metadata costs memory only for cells that were used; cells past n_cell are settled. Growth is the only thing here
+ * that can fail, and it is a call of its own: the rest is done after everything that can fail.
  */
 #ifndef KVL_CELLS_H
 #define KVL_CELLS_H
@@ -24,7 +25,8 @@
 
 typedef struct kvl_cells {
     uint32_t kv_size;          /* cells there may be */
-    uint32_t n_cell;           /* cells the arrays below have */
+    uint32_t n_cell;           /* cells there are in the arrays below */
+    uint32_t cap_cell;         /* and there is room for; what lies behind n_cell was never touched */
     uint32_t owner_words;      /* words of owner a cell */
     uint32_t seq_first, n_seq; /* the sequences that live in this stream */
     bool planes;               /* positions have planes y and x too (M-RoPE) */
