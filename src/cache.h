@@ -201,13 +201,20 @@ static inline kvlazy_seq_id kvl_plan_first_owner(const kvl_plan *plan, uint32_t 
     return plan->owner[kvl_plan_owner_begin(plan, token)].seq;
 }
 
-bool kvl_within_budget(const kvlazy_cache *cache, uint64_t n_page);
-
 /* The cells of some planned tokens as runs in plan.run, ascending. */
 uint32_t kvl_plan_runs(kvlazy_cache *cache, uint32_t token_begin, uint32_t token_end);
 
 /* Gathers the pages under plan.run that are not touched. KVLAZY_ENOMEM. */
 int kvl_want_runs(kvlazy_cache *cache, uint32_t n_run);
+
+/* ------------------------------------------------------------------------------------------- budget.c */
+
+/* So many touched pages are allowed. */
+bool kvl_within_budget(const kvlazy_cache *cache, uint64_t n_page);
+
+/* The pages of the whole plan fit, once free ones were given back where they must. KVLAZY_EBUDGET: refused says whose
+ * token does not. KVLAZY_ENOMEM. */
+int kvl_fit_budget(kvlazy_cache *cache);
 
 /* ------------------------------------------------------------------------------------------- window.c */
 

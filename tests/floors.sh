@@ -31,6 +31,7 @@ hooks      3  order  cache.h
 seq        3  order  cache.h
 shrink     3  order  cache.h
 place      3  order  cache.h
+budget     3  order  cache.h
 copy       3  order  cache.h
 window     3  order  cache.h
 release    3  order  cache.h

@@ -6,76 +6,11 @@
  *
  * Linked with --wrap for malloc, calloc, realloc, reallocarray, recallocarray and strdup.
  */
+#include "fail_alloc.h"
 #include "support.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- allocations that fail ---- */
-
-static int alloc_fail_in; /* n > 0: the n-th from now fails, once */
-static bool alloc_armed, alloc_failed;
-
-static bool lose(void)
-{
-    if (!alloc_armed || alloc_fail_in <= 0 || --alloc_fail_in > 0)
-        return false;
-    alloc_failed = true;
-    errno = ENOMEM;
-    return true;
-}
-
-void *__real_malloc(size_t);
-void *__real_calloc(size_t, size_t);
-void *__real_realloc(void *, size_t);
-void *__real_reallocarray(void *, size_t, size_t);
-void *__real_recallocarray(void *, size_t, size_t, size_t);
-char *__real_strdup(const char *);
-void *__wrap_malloc(size_t);
-void *__wrap_calloc(size_t, size_t);
-void *__wrap_realloc(void *, size_t);
-void *__wrap_reallocarray(void *, size_t, size_t);
-void *__wrap_recallocarray(void *, size_t, size_t, size_t);
-char *__wrap_strdup(const char *);
-
-void *__wrap_malloc(size_t size)
-{
-    return lose() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return lose() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t size)
-{
-    return lose() ? NULL : __real_realloc(p, size);
-}
-
-void *__wrap_reallocarray(void *p, size_t n, size_t size)
-{
-    return lose() ? NULL : __real_reallocarray(p, n, size);
-}
-
-void *__wrap_recallocarray(void *p, size_t had, size_t n, size_t size)
-{
-    return lose() ? NULL : __real_recallocarray(p, had, n, size);
-}
-
-char *__wrap_strdup(const char *text)
-{
-    return lose() ? NULL : __real_strdup(text);
-}
-
-/* A call into the library, with allocations under fire. */
-#define LIB(status, call)                                                                                              \
-    do {                                                                                                               \
-        alloc_armed = true;                                                                                            \
-        (status) = (call);                                                                                             \
-        alloc_armed = false;                                                                                           \
-    } while (0)
 
 /* ---- scripts ---- */
 
@@ -89,25 +24,25 @@ struct step {
     int a, b, c;
 };
 
-#define DO(op)                                                                                                         \
-    {                                                                                                                  \
-        (op), 0, 0, 0                                                                                                  \
+#define DO(op)        \
+    {                 \
+        (op), 0, 0, 0 \
     }
-#define PLAN(n_ubatch, n_token, seq)                                                                                   \
-    {                                                                                                                  \
-        PREPARE, (n_ubatch), (n_token), (seq)                                                                          \
+#define PLAN(n_ubatch, n_token, seq)          \
+    {                                         \
+        PREPARE, (n_ubatch), (n_token), (seq) \
     }
-#define PUT(slot)                                                                                                      \
-    {                                                                                                                  \
-        APPLY, (slot), 0, 0                                                                                            \
+#define PUT(slot)           \
+    {                       \
+        APPLY, (slot), 0, 0 \
     }
-#define DROP(seq, from, to)                                                                                            \
-    {                                                                                                                  \
-        REMOVE, (seq), (from), (to)                                                                                    \
+#define DROP(seq, from, to)         \
+    {                               \
+        REMOVE, (seq), (from), (to) \
     }
-#define WITH(op, n)                                                                                                    \
-    {                                                                                                                  \
-        (op), (n), 0, 0                                                                                                \
+#define WITH(op, n)     \
+    {                   \
+        (op), (n), 0, 0 \
     }
 
 static const struct step grow[] = {
@@ -161,38 +96,38 @@ static int run_step(struct rig *r, const struct step *s)
 
     switch (s->op) {
     case INIT:
-        LIB(status, kvlazy_init_batch(r->cache));
+        UNDER_FIRE(status, kvlazy_init_batch(r->cache));
         break;
     case PREPARE:
         make_plan(r, s);
-        LIB(status, kvlazy_prepare(r->cache, plan, (uint32_t)s->a, r->slot));
+        UNDER_FIRE(status, kvlazy_prepare(r->cache, plan, (uint32_t)s->a, r->slot));
         break;
     case APPLY:
-        LIB(status, kvlazy_apply_ubatch(r->cache, &r->slot[s->a], &plan[s->a]));
+        UNDER_FIRE(status, kvlazy_apply_ubatch(r->cache, &r->slot[s->a], &plan[s->a]));
         if (!status)
             write_rows(r, &r->slot[s->a]);
         break;
     case UNDO:
-        LIB(status, kvlazy_undo_ubatch(r->cache, &r->slot[s->a]));
+        UNDER_FIRE(status, kvlazy_undo_ubatch(r->cache, &r->slot[s->a]));
         break;
     case END:
-        LIB(status, kvlazy_end_batch(r->cache));
+        UNDER_FIRE(status, kvlazy_end_batch(r->cache));
         break;
     case REMOVE:
-        LIB(status, kvlazy_seq_rm(r->cache, s->a, s->b, s->c));
+        UNDER_FIRE(status, kvlazy_seq_rm(r->cache, s->a, s->b, s->c));
         break;
     case POLL:
-        LIB(status, kvlazy_poll(r->cache, NULL));
+        UNDER_FIRE(status, kvlazy_poll(r->cache, NULL));
         break;
     case TRIM:
-        LIB(status, kvlazy_trim(r->cache, (uint32_t)s->a));
+        UNDER_FIRE(status, kvlazy_trim(r->cache, (uint32_t)s->a));
         break;
     case CLEAR:
-        LIB(status, kvlazy_clear(r->cache, s->a != 0));
+        UNDER_FIRE(status, kvlazy_clear(r->cache, s->a != 0));
         break;
     case BUDGET:
         budget = s->a ? cover_cells(r, 0, 0, (uint32_t)s->a) : 0;
-        LIB(status, kvlazy_set_limits(r->cache, UINT32_MAX, UINT32_MAX, budget));
+        UNDER_FIRE(status, kvlazy_set_limits(r->cache, UINT32_MAX, UINT32_MAX, budget));
         break;
     case WAIT:
         r->fake.now += (uint64_t)s->a;
@@ -233,14 +168,14 @@ static void created(struct rig *r, const struct attack *a)
 {
     int status;
 
-    LIB(status, kvlazy_create(&r->params, &r->cache));
+    UNDER_FIRE(status, kvlazy_create(&r->params, &r->cache));
     if (status) {
         expect(status, KVLAZY_ENOMEM);
         assert_true(fired(r, a));
         assert_null(r->cache);
         assert_int_equal(fake_mappings(&r->fake), 0);
         assert_int_equal(r->fake.committed_bytes, 0);
-        LIB(status, kvlazy_create(&r->params, &r->cache));
+        UNDER_FIRE(status, kvlazy_create(&r->params, &r->cache));
     }
     ok(status);
     rig_adopt(r);
@@ -368,11 +303,11 @@ static void looking(void **state)
     ok(turn(r, 0, 0, 100));
     for (int n = 1; n < 4; n++) {
         alloc_fail_in = n;
-        LIB(status, kvlazy_stats(r->cache, &info));
+        UNDER_FIRE(status, kvlazy_stats(r->cache, &info));
         ok(status);
-        LIB(status, kvlazy_cells(r->cache, 0, &view));
+        UNDER_FIRE(status, kvlazy_cells(r->cache, 0, &view));
         ok(status);
-        LIB(status, kvlazy_resident(r->cache, &bytes));
+        UNDER_FIRE(status, kvlazy_resident(r->cache, &bytes));
         ok(status);
     }
     alloc_fail_in = 0;
@@ -394,13 +329,13 @@ static void steady_decode_asks_for_nothing(void **state)
         alloc_fail_in = 1;
         r->fake.now += 1;
         fake_forget(&r->fake);
-        LIB(status, kvlazy_init_batch(r->cache));
+        UNDER_FIRE(status, kvlazy_init_batch(r->cache));
         ok(status);
-        LIB(status, kvlazy_prepare(r->cache, &u, 1, r->slot));
+        UNDER_FIRE(status, kvlazy_prepare(r->cache, &u, 1, r->slot));
         ok(status);
-        LIB(status, kvlazy_apply_ubatch(r->cache, &r->slot[0], &u));
+        UNDER_FIRE(status, kvlazy_apply_ubatch(r->cache, &r->slot[0], &u));
         ok(status);
-        LIB(status, kvlazy_end_batch(r->cache));
+        UNDER_FIRE(status, kvlazy_end_batch(r->cache));
         ok(status);
         assert_false(alloc_failed);
         assert_int_equal(r->fake.n_call[FAKE_COMMIT] + r->fake.n_call[FAKE_DECOMMIT], 0);
