@@ -422,8 +422,10 @@ static void clear_one(kvlazy_cache *c, bool data, uint64_t now_ms)
         c->seq[i].lost_end = 0;
     }
     kvl_note_fallow(c, now_ms);
+    while (data && kvl_release_free_piece(c, now_ms))
+        ;
     if (data)
-        kvl_release_all_free(c, now_ms);
+        kvl_say_shrink(c, now_ms, false);
 }
 
 int kvlazy_clear(kvlazy_cache *c, bool data)

@@ -294,8 +294,11 @@ void kvl_release_outside_keep(kvlazy_cache *cache);
 /* Gives back what fallow cells of min_age leave free, at most one piece. Answers whether more is due. */
 bool kvl_release_piece(kvlazy_cache *cache, uint64_t now_ms);
 
-/* Every page without a live cell, whatever its age, and those that were only read. After kvl_look_before. */
-void kvl_release_all_free(kvlazy_cache *cache, uint64_t now_ms);
+/* The same, of every page without a live cell, whatever its age, and those that were only read. */
+bool kvl_release_free_piece(kvlazy_cache *cache, uint64_t now_ms);
+
+/* Every fallow cell counts as emptied long ago: the next end_batch or poll deals with it. */
+void kvl_make_due(kvlazy_cache *cache, uint64_t now_ms);
 
 /* At the end of a batch: what decayed, at most one piece. */
 void kvl_decay(kvlazy_cache *cache, uint64_t now_ms);

@@ -189,15 +189,28 @@ bool kvl_release_piece(kvlazy_cache *c, uint64_t now_ms)
     return n_left > 0;
 }
 
-void kvl_release_all_free(kvlazy_cache *c, uint64_t now_ms)
+bool kvl_release_free_piece(kvlazy_cache *c, uint64_t now_ms)
 {
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         c->stream[s].min_age = 0;
         c->stream[s].give_read = true;
     }
-    while (kvl_release_piece(c, now_ms))
-        ;
-    kvl_say_shrink(c, now_ms, false);
+    return kvl_release_piece(c, now_ms);
+}
+
+void kvl_make_due(kvlazy_cache *c, uint64_t now_ms)
+{
+    uint32_t long_ago = kvl_stamp(c, now_ms) - c->params.slot_shrink_idle_ms;
+
+    for (uint32_t s = 0; s < c->params.n_stream; s++) {
+        kvl_cells *cells = &c->stream[s].cells;
+        uint32_t end = cells->n_fallow ? cells->n_cell : 0;
+
+        for (uint32_t i = 0; (i = (uint32_t)kvl_bits_next(cells->fallow, i, end, true)) < end; i++)
+            cells->emptied[i] = long_ago;
+    }
+    if (c->params.slot_shrink_idle_ms)
+        c->fallow_due_ms = now_ms;
 }
 
 uint64_t kvl_next_due_ms(kvlazy_cache *c, uint64_t now_ms)

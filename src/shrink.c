@@ -5,6 +5,8 @@
  */
 #include "cache.h"
 
+enum { GIVE_WAY_TRIES = 1000 };
+
 /* A batch is open, or another thread's shrink waits for an answer of on_evict. */
 static bool is_busy(const kvlazy_cache *c)
 {
@@ -144,15 +146,51 @@ int kvlazy_poll(kvlazy_cache *c, uint64_t *next_ms)
 
 /* ------------------------------------------------------------------------------------------- trim */
 
-/* In all the group: what was agreed to goes, and every free page. */
-static void shed(kvlazy_cache *c, uint64_t now_ms, bool evicts)
+/* What was agreed to goes, in all the group. */
+static void evict_group(kvlazy_cache *c, uint64_t now_ms)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        kvl_evict_apply(m, kvl_stamp(m, now_ms));
+}
+
+/* A hook that waits goes first. Answers whether it opened a batch: then the rest is due when that ends. */
+static bool give_way(kvlazy_cache *c, uint64_t now_ms)
+{
+    kvl_group *group = c->group;
+
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        kvl_make_due(m, now_ms);
+    kvl_leave(c, KVLAZY_OK);
+    for (int i = 0; i < GIVE_WAY_TRIES && atomic_load(&group->n_waiting) > 0; i++)
+        sched_yield(); /* a mutex is not fair: whoever let go would have it again before the other woke */
+    kvl_enter(c);
+    return is_busy(c);
+}
+
+/* Every free page goes, in all the group, piece by piece. */
+static void release_group(kvlazy_cache *c, uint64_t now_ms, bool polite)
+{
+    kvlazy_cache *m = c->group->first;
+
+    while (m) {
+        if (kvl_release_free_piece(m, now_ms)) {
+            if (!polite || atomic_load(&c->group->n_waiting) == 0)
+                continue;
+            if (give_way(c, now_ms))
+                return;
+            m = c->group->first; /* the group may be another one now */
+            continue;
+        }
+        kvl_say_shrink(m, now_ms, false);
         kvl_look_before(m);
-        if (evicts)
-            kvl_evict_apply(m, kvl_stamp(m, now_ms));
-        kvl_release_all_free(m, now_ms);
+        m = m->next;
     }
+}
+
+static void look_before_group(kvlazy_cache *c)
+{
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        kvl_look_before(m);
 }
 
 int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
@@ -164,13 +202,15 @@ int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
     kvl_goal goal = {.kind = KVL_GOAL_CELLS, .now_ms = kvl_now(c), .max_cells = max_cells};
 
     kvl_settle_activity(c, goal.now_ms);
+    look_before_group(c);
     if (max_cells) {
         int status = kvl_evict_agree(c, &goal);
 
         if (status)
             return kvl_leave(c, status);
+        evict_group(c, goal.now_ms);
     }
-    shed(c, goal.now_ms, max_cells > 0);
+    release_group(c, goal.now_ms, true);
     return kvl_leave(c, KVLAZY_OK);
 }
 
@@ -186,7 +226,9 @@ static int fit_bytes(kvlazy_cache *c, uint64_t budget_bytes, uint64_t now_ms)
     int status = kvl_evict_agree(c, &goal);
     if (status)
         return status;
-    shed(c, now_ms, true);
+    look_before_group(c);
+    evict_group(c, now_ms);
+    release_group(c, now_ms, false); /* a batch before the new limit holds would know the old one */
     return KVLAZY_OK;
 }
 

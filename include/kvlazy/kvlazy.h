@@ -385,6 +385,7 @@ KVLAZY_API int kvlazy_poll(kvlazy_cache *cache, uint64_t *next_ms);
  * Shrinks now, whatever the clock says, and gives back every free page. max_cells 0: no token is lost. n: the
  * longest-idle sequences lose their tails until no stream holds more than n cells, but for what keep_tokens,
  * KVLAZY_SHRINK_KEEP and on_evict hold. (To drop everything: kvlazy_clear.)
+ * A hook that waits meanwhile goes first; if it opens a batch, the rest goes when that ends.
  * Fails: EBUSY in an open batch; EINVAL. What the kernel refuses to take back is zeroed, counted and retried.
  */
 KVLAZY_API int kvlazy_trim(kvlazy_cache *cache, uint32_t max_cells);
@@ -478,11 +479,12 @@ KVLAZY_API int kvlazy_check(const kvlazy_cache *cache, const char **reason);
  *     ok = !kvlazy_prepare(full, ...) && !kvlazy_prepare(window, ...);    // pure, so all or nothing is this line
  *
  * They share a lock, a clock and the batch. init_batch of one opens it for all; end_batch or a failed prepare of one
- * ends it for all; poll, trim and clear of one serve all, and so does init_batch of one with KVLAZY_SHRINK_AT_INIT. What eviction takes from one it takes from all: up to the
- * same position, whole sequences where one of them has a window, position planes or KVLAZY_SHRINK_WHOLE; nothing goes
- * that one of them keeps (KVLAZY_SHRINK_KEEP, keep_tokens), and one on_evict answers for all, that of the cache that
- * was called or else of the oldest. A sequence whose window cannot be filled any more is emptied in all. seq_* calls
- * act on one cache each: an engine makes them on every one.
+ * ends it for all; poll, trim and clear of one serve all, and so does init_batch of one with KVLAZY_SHRINK_AT_INIT.
+ * What eviction takes from one it takes from all: up to the same position, whole sequences where one of them has a
+ * window, position planes or KVLAZY_SHRINK_WHOLE; nothing goes that one of them keeps (KVLAZY_SHRINK_KEEP,
+ * keep_tokens), and one on_evict answers for all, that of the cache that was called or else of the oldest. A sequence
+ * whose window cannot be filled any more is emptied in all. seq_* calls act on one cache each: an engine makes them on
+ * every one.
  */
 
 #ifdef __cplusplus
