@@ -485,6 +485,10 @@ KVLAZY_API int kvlazy_check(const kvlazy_cache *cache, const char **reason);
  * keep_tokens), and one on_evict answers for all, that of the cache that was called or else of the oldest. A sequence
  * whose window cannot be filled any more is emptied in all. seq_* calls act on one cache each: an engine makes them on
  * every one.
+ *
+ * A window cache may empty a sequence in all while a copy or a shift is still to be made on the others (see
+ * kvlazy_seq_rm). So after kvlazy_seq_cp, _add or _div on linked caches with a window compare kvlazy_seq_pos_max, of
+ * sequences that share cells with a shifted one too; where members differ, remove the sequence whole in all.
  */
 
 #ifdef __cplusplus
