@@ -17,13 +17,15 @@ struct shape {
     uint32_t flags, budget_pages;
     size_t page;
     int window;
-    uint32_t n_swa, n_plane; /* n_plane 0: 1 */
+    uint32_t n_swa, n_plane;  /* n_plane 0: 1 */
+    const struct shape *with; /* of a linked cache that sees the same batches; NULL: none */
 };
 
 extern const struct shape shapes[];
 extern const int n_shape;
 
 struct world {
+    struct world *first, *next; /* a linked cache is a world of its own behind the first, which chooses for all */
     const struct shape *shape;
     struct rig *r;
     struct model m;
@@ -33,6 +35,9 @@ struct world {
     int op;
     char what[160];
     uint64_t budget;
+    uint32_t target; /* what the next has_shrunk allows each stream */
+    int n_asked;     /* that on_evict was, until the last has_shrunk */
+    int32_t was[MODEL_SEQS];
 
     struct model_token token[MODEL_TOKENS];
     int n_token, n_ubatch;
@@ -46,7 +51,7 @@ struct world {
 /* What all worlds came across. */
 struct sights {
     uint64_t status[16]; /* of prepare */
-    uint64_t evicted, recycled, unfillable, copied_rows, copies_refused, moved, shared, replayed;
+    uint64_t evicted, recycled, unfillable, copied_rows, copies_refused, moved, shared, replayed, refused_by_other;
 };
 extern struct sights sights;
 
@@ -56,10 +61,38 @@ void world_close(struct world *w);
 
 /* What the files of the driver do for one another. */
 uint32_t pick(struct world *w, uint32_t n); /* one of n */
+void pass_time(struct world *w, uint64_t ms);
+void read_cells(struct world *w, struct model *into);
+
 void op_batch(struct world *w);
+void op_remove(struct world *w);
+void op_copy(struct world *w);
+void op_move(struct world *w);
+void op_keep(struct world *w);
+void op_shift_done(struct world *w);
+void op_poll(struct world *w);
+void op_trim(struct world *w);
+void op_clear(struct world *w);
+void op_limits(struct world *w);
+
+bool must_begin_at_0(const struct world *w,
+                     uint32_t q);                 /* of a sequence that one cache has nothing of no more is known */
+void remove_whole(struct world *w, uint32_t seq); /* from all */
 void has_decayed(struct world *w);
-void has_shrunk(struct world *w, uint32_t target, bool force);
-void say_emptied(struct world *w); /* tells the model which sequences the library holds nothing of */
+void may_keep_initial(struct world *w); /* sets the targets */
+void has_shrunk(struct world *called, bool force);
+
+/* Linked caches. */
+struct world *any(struct world *w);
+int shuffled(struct world *w, struct world **all); /* every cache of a world, in any order; how many */
+void link_models(struct world *w);
+void tell_model(struct world *w);                    /* after a call, what the model cannot know */
+void carry_torn(struct world *w);                    /* what the call emptied here is empty in all */
+int32_t furthest(const struct world *w, uint32_t q); /* where a sequence ends in one of them at least */
+bool ends_differ(const struct world *w, uint32_t q);
+bool is_stuck(const struct world *w, uint32_t q); /* no batch of it can be right in all */
+void same_batch(struct world *w);
+void compare_linked(struct world *w);
 
 #define HOLDS(w, fact)                    \
     do {                                  \

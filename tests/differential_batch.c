@@ -32,10 +32,12 @@ static kvlazy_pos step_on(struct world *w)
     return w->m.n_plane > 1 && !pick(w, 12) ? 1 + (kvlazy_pos)pick(w, 9) : 1;
 }
 
-/* Of some no more is known than that they may begin at 0. */
-static bool must_begin_at_0(const struct world *w, uint32_t q)
+bool must_begin_at_0(const struct world *w, uint32_t q)
 {
-    return model_max(&w->m, q) < 0 && ((w->m.evicted[q] && w->m.again[q]) || w->m.unclear[q]);
+    for (struct world *x = w->first; x; x = x->next)
+        if (model_max(&x->m, q) < 0 && ((x->m.evicted[q] && x->m.again[q]) || x->m.unclear[q]))
+            return true;
+    return false;
 }
 
 static bool may_go_wrong(const struct world *w, uint32_t owners)
@@ -49,7 +51,7 @@ static bool may_go_wrong(const struct world *w, uint32_t owners)
 static void choose_starts(struct world *w, kvlazy_pos next[MODEL_SEQS])
 {
     for (uint32_t q = 0; q < w->m.n_seq; q++) {
-        next[q] = model_max(&w->m, q) + 1;
+        next[q] = furthest(w, q) + 1;
         if (!next[q] && !pick(w, 5) && !must_begin_at_0(w, q))
             next[q] = (kvlazy_pos)pick(w, 50);
     }
@@ -82,8 +84,9 @@ static void make_ubatch(struct world *w, int u, kvlazy_pos next[MODEL_SEQS], uin
 /* A restore: any order, if the sequence is empty. */
 static void turn_round(struct world *w, uint32_t a, uint32_t b)
 {
-    if (w->m.evicted[a] || w->m.evicted[b])
-        return;
+    for (struct world *x = w->first; x; x = x->next)
+        if (x->m.evicted[a] || x->m.evicted[b])
+            return;
     for (int i = 0, k = w->n_token - 1; i < k; i++, k--) {
         struct model_token *x = &w->token[i], *y = &w->token[k];
         kvlazy_pos p = x->pos;
@@ -109,6 +112,7 @@ static void make_batch(struct world *w)
         make_ubatch(w, u, next, a, b, 1 + (int)pick(w, most), wrong);
     if (!pick(w, 8))
         turn_round(w, a, b);
+    same_batch(w);
 }
 
 /* ---- prepare ---- */
@@ -172,11 +176,13 @@ static bool prepare(struct world *w)
         HOLDS(w, !full);
         HOLDS(w, !dear);
         compare_slots(w);
-        w->m.open = true;
+        for (struct world *x = w->first; x; x = x->next)
+            x->m.open = true;
         return true;
     }
     unchanged(w->r, before);
-    w->m.open = false;
+    for (struct world *x = w->first; x; x = x->next)
+        x->m.open = false;
     HOLDS(w, waits == (status == KVLAZY_ESHIFT));
     if (waits)
         HOLDS(w, kvlazy_refused(w->r->cache) == -1);
@@ -198,59 +204,105 @@ static void apply(struct world *w, int u)
 static void undo(struct world *w, int u, bool applied)
 {
     ok(kvlazy_undo_ubatch(w->r->cache, &w->r->slot[u]));
-    say_emptied(w);
+    tell_model(w);
     if (applied)
         model_undo(&w->m, w->token, w->n_token, u);
+    carry_torn(w);
 }
 
-/* The last one, whose sequences end where they did before it. */
-static void apply_again(struct world *w, int u, const int32_t was[MODEL_SEQS])
+/* The last one, if its sequences end in every cache where they did before it. */
+static void apply_again(struct world *w, int u)
 {
-    for (int i = 0; i < w->n_token; i++)
-        for (uint32_t q = 0; q < w->m.n_seq; q++)
-            if (w->token[i].ubatch == u && w->token[i].owners >> q & 1 && model_max(&w->m, q) != was[q])
-                return;
-    apply(w, u);
+    for (struct world *x = w->first; x; x = x->next)
+        for (int i = 0; i < x->n_token; i++)
+            for (uint32_t q = 0; q < x->m.n_seq; q++)
+                if (x->token[i].ubatch == u && x->token[i].owners >> q & 1 && model_max(&x->m, q) != x->was[q])
+                    return;
+    for (struct world *x = w->first; x; x = x->next)
+        apply(x, u);
     sights.replayed++;
+}
+
+static void compute(struct world *w)
+{
+    struct world *all[MODEL_LINKED];
+    int n = shuffled(w, all), n_apply = pick(w, 10) ? w->n_ubatch : (int)pick(w, (uint32_t)w->n_ubatch + 1), u;
+
+    for (u = 0; u < n_apply; u++)
+        for (int i = 0; i < n; i++) {
+            for (uint32_t q = 0; q < w->m.n_seq; q++)
+                all[i]->was[q] = model_max(&all[i]->m, q);
+            apply(all[i], u);
+        }
+    for (u = w->n_ubatch; u > 0 && !pick(w, 6); u--)
+        for (int i = 0; i < n; i++)
+            undo(all[i], u - 1, u <= n_apply);
+    if (n_apply && u == n_apply - 1 && pick(w, 2))
+        apply_again(w, u);
+}
+
+/* All or none: when one of them refused, what another prepared is closed too. */
+static bool prepare_all(struct world *w)
+{
+    struct world *all[MODEL_LINKED];
+    int n = shuffled(w, all);
+
+    for (int i = 0; i < n; i++)
+        if (!prepare(all[i])) {
+            for (int k = 0; k < i; k++) {
+                char *before = rig_dump(all[k]->r);
+
+                expect(kvlazy_apply_ubatch(all[k]->r->cache, &all[k]->r->slot[0], &all[k]->ubatch[0]), KVLAZY_EINVAL);
+                unchanged(all[k]->r, before);
+                sights.refused_by_other++;
+            }
+            return false;
+        }
+    return true;
+}
+
+/* One of them opens it for all. */
+static void open_batch(struct world *w)
+{
+    struct world *called = any(w);
+
+    ok(kvlazy_init_batch(called->r->cache));
+    for (struct world *x = w->first; x; x = x->next)
+        model_end(&x->m);
+    if (called->shape->flags & KVLAZY_SHRINK_AT_INIT) {
+        may_keep_initial(w);
+        has_shrunk(called, false);
+    }
+    for (struct world *x = w->first; x; x = x->next)
+        x->m.open = true;
+}
+
+static bool waits(const struct world *w)
+{
+    for (struct world *x = w->first; x; x = x->next)
+        if (model_waits(&x->m))
+            return true;
+    return false;
 }
 
 void op_batch(struct world *w)
 {
-    int32_t was[MODEL_SEQS];
-    int n_apply, u;
-
-    if (model_waits(&w->m) && pick(w, 4)) {
-        ok(kvlazy_shift_done(w->r->cache));
-        model_shift_done(&w->m);
-    }
+    if (waits(w) && pick(w, 4))
+        op_shift_done(w);
     for (uint32_t q = 0; q < w->m.n_seq; q++)
-        if (model_max(&w->m, q) > POS_ENOUGH) {
-            ok(kvlazy_seq_rm(w->r->cache, (kvlazy_seq_id)q, -1, -1));
-            model_remove(&w->m, (int32_t)q, -1, -1);
-        }
-    if (w->m.open || pick(w, 3)) {
-        ok(kvlazy_init_batch(w->r->cache));
-        model_end(&w->m);
-        if (w->shape->flags & KVLAZY_SHRINK_AT_INIT)
-            has_shrunk(w, w->m.initial, false);
-        w->m.open = true;
-    }
+        if (furthest(w, q) > POS_ENOUGH || (is_stuck(w, q) && (must_begin_at_0(w, q) || pick(w, 4))))
+            remove_whole(w, q);
+    if (w->m.open || pick(w, 3))
+        open_batch(w);
     make_batch(w);
-    if (!prepare(w))
+    if (!prepare_all(w))
         return;
-    n_apply = pick(w, 10) ? w->n_ubatch : (int)pick(w, (uint32_t)w->n_ubatch + 1);
-    for (u = 0; u < n_apply; u++) {
-        for (uint32_t q = 0; q < w->m.n_seq; q++)
-            was[q] = model_max(&w->m, q);
-        apply(w, u);
-    }
-    for (u = w->n_ubatch; u > 0 && !pick(w, 6); u--)
-        undo(w, u - 1, u <= n_apply);
-    if (n_apply && u == n_apply - 1 && pick(w, 2))
-        apply_again(w, u, was);
+    compute(w);
     if (!pick(w, 8))
         return;
-    ok(kvlazy_end_batch(w->r->cache));
-    model_end(&w->m);
-    has_decayed(w);
+    ok(kvlazy_end_batch(any(w)->r->cache));
+    for (struct world *x = w->first; x; x = x->next)
+        model_end(&x->m);
+    for (struct world *x = w->first; x; x = x->next)
+        has_decayed(x);
 }

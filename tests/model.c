@@ -11,6 +11,7 @@
 void model_init(struct model *m)
 {
     memset(m->pos, 0xFF, sizeof m->pos);
+    memset(m->elsewhere, 0xFF, sizeof m->elsewhere);
 }
 
 uint32_t model_stream(const struct model *m, uint32_t seq)
@@ -308,7 +309,7 @@ void model_undo(struct model *m, const struct model_token *t, int n, int ubatch)
     for (int i = 0; i < n; i++)
         for (uint32_t q = 0; q < m->n_seq; q++)
             if (t[i].ubatch == ubatch && owns(&t[i], q))
-                model_refill(m, q, t[i].pos);
+                model_refill(m, q, t[i].pos, INT32_MAX);
 }
 
 void model_end(struct model *m)

@@ -10,7 +10,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MODEL_STREAMS = 4, MODEL_SEQS = 8, MODEL_CELLS = 320, MODEL_POS = 4096, MODEL_TOKENS = 512, MODEL_UBATCHES = 4 };
+enum {
+    MODEL_STREAMS = 4,
+    MODEL_SEQS = 8,
+    MODEL_CELLS = 320,
+    MODEL_POS = 4096,
+    MODEL_TOKENS = 512,
+    MODEL_UBATCHES = 4,
+    MODEL_LINKED = 2
+};
 
 enum { MODEL_TAILS, MODEL_WHOLE, MODEL_KEEP };
 enum { MODEL_NO_WINDOW, MODEL_STANDARD, MODEL_CHUNKED, MODEL_SYMMETRIC };
@@ -45,6 +53,14 @@ struct model {
     bool lost[MODEL_SEQS][MODEL_POS]; /* positions that recycling took, or eviction from below */
     bool unclear[MODEL_SEQS];         /* … and then they were copied or moved in part: `emptied` decides */
     bool emptied[MODEL_SEQS];         /* set by the caller: the library holds nothing of this one */
+
+    /* Of linked caches. The caller sets what the other holds of each sequence (-1: nothing) and that only whole
+     * sequences go from one of them, and empties in the other what is torn here. */
+    struct model_span {
+        int32_t min, max;
+    } elsewhere[MODEL_SEQS];
+    bool whole;
+    uint32_t torn, perhaps_torn; /* a bit a sequence, until the caller clears it */
 
     uint64_t n_evict, evicted_cells;
     uint64_t n_recycled, n_unfillable; /* cells taken from a sequence; sequences that lost part of a window */
@@ -89,17 +105,28 @@ int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t de
 bool model_waits(const struct model *m); /* for K to be rotated */
 void model_shift_done(struct model *m);
 
-/* May the cells be as they are in `after`, where `m` is before a shrink of every stream to target cells (force:
- * whatever the clock says)? NULL: they may, and counts and evicted marks of m are brought up to date; else what
- * is wrong. target UINT32_MAX: any loss of tails is in order (a lowered budget). */
-const char *model_judge(struct model *m, const struct model *after, uint32_t target, bool force);
+/* A shrink of every stream to target cells, UINT32_MAX: any loss of tails is in order (a lowered budget). */
+struct model_shrunk {
+    struct model *m;           /* before */
+    const struct model *after; /* what the library holds now */
+    uint32_t target;
+    uint64_t n_cut; /* sequences that lost tokens */
+};
+
+/* May the cells of n linked caches, or of one, be as they are (force: whatever the clock says)? NULL: they may, and
+ * counts and evicted marks are brought up to date; else what is wrong. */
+const char *model_judge(struct model_shrunk *all, int n, bool force);
+
+/* A window of a sequence cannot be filled, in this cache or (perhaps, if not sure) in a linked one: it is emptied. */
+void model_tear(struct model *m, uint32_t seq, bool sure);
 
 /* What the files of the model do for one another. */
 void model_empty(struct model *m, uint32_t stream, uint32_t cell);
 void model_take(struct model *m, uint32_t seq, int32_t p0, int32_t p1);
 /* A token at `next` would not see all of its window. */
 bool model_misses(const struct model *m, uint32_t seq, int32_t next);
-/* Empties a sequence whose next token would; `next` is where it goes on if it holds nothing. */
-void model_refill(struct model *m, uint32_t seq, int32_t next);
+/* Empties a sequence whose next token would, after a removal of [p0, p1): it goes on behind what is left here, or in a
+ * linked cache (what it holds in the range says nothing, it may be still to be removed), else at p0. */
+void model_refill(struct model *m, uint32_t seq, int32_t p0, int32_t p1);
 
 #endif

@@ -63,23 +63,30 @@ bool model_misses(const struct model *m, uint32_t seq, int32_t next)
     return misses;
 }
 
-void model_refill(struct model *m, uint32_t seq, int32_t next)
+void model_tear(struct model *m, uint32_t seq, bool sure)
 {
-    int32_t max = model_max(m, seq);
-    bool torn = model_misses(m, seq, max < 0 ? next : max + 1);
-
-    if (m->unclear[seq] && max < 0) { /* whether it must begin at 0, nothing says */
-        m->evicted[seq] = m->again[seq] = true;
-        return;
-    }
-    if (!(m->unclear[seq] ? m->emptied[seq] : torn))
-        return;
     model_take(m, seq, -1, -1);
     memset(m->lost[seq], 0, sizeof m->lost[seq]);
     m->unclear[seq] = false;
     m->evicted[seq] = true; /* the engine did not ask for this */
-    m->again[seq] = false;
+    m->again[seq] = !sure;
     m->n_unfillable++;
+}
+
+void model_refill(struct model *m, uint32_t seq, int32_t p0, int32_t p1)
+{
+    int32_t max = model_max(m, seq), left = m->elsewhere[seq].max;
+    int32_t end = max < 0 && (left < p0 || left >= p1) ? left : max;
+
+    if (m->unclear[seq] && max < 0) { /* whether it must begin at 0, nothing says */
+        m->evicted[seq] = m->again[seq] = true;
+        m->perhaps_torn |= 1u << seq;
+        return;
+    }
+    if (!(m->unclear[seq] ? m->emptied[seq] : model_misses(m, seq, end < 0 ? p0 : end + 1)))
+        return;
+    model_tear(m, seq, true);
+    m->torn |= 1u << seq;
 }
 
 static bool tears(const struct model *m, uint32_t seq, int32_t p0, int32_t p1)
@@ -102,7 +109,7 @@ bool model_remove(struct model *m, int32_t seq, int32_t p0, int32_t p1)
             m->evicted[s] = m->unclear[s] = false;
             memset(m->lost[s], 0, sizeof m->lost[s]);
         }
-        model_refill(m, s, p0 < 0 ? 0 : p0);
+        model_refill(m, s, p0 < 0 ? 0 : p0, p1 < 0 ? INT32_MAX : p1);
     }
     return true;
 }
@@ -150,7 +157,7 @@ static void copied(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int3
         copy_losses(m, src, dst, p0, p1);
     else if (has_lost(m, src)) /* a linked cache may have copied what this one lost: it may be careful */
         m->unclear[dst] = true;
-    model_refill(m, dst, p1);
+    model_refill(m, dst, p1 < 0 ? 0 : p1, INT32_MAX);
 }
 
 /* src's cell with the lowest position after (pos, cell), in the range; kv_size: none. */
@@ -269,7 +276,7 @@ int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t de
         m->pos[s][c] = (int32_t)(to / divisor);
     }
     m->stamp[seq] = m->now;
-    model_refill(m, seq, 0); /* a shift can bring what was lost into the window */
+    model_refill(m, seq, 0, 0); /* a shift can bring what was lost into the window */
     return MODEL_OK;
 }
 

@@ -15,31 +15,66 @@ static bool idle(const struct model *m, uint32_t seq, bool force)
 /* Gaps in positions with planes tell nothing, and a window's tail alone is of no use. */
 static bool goes_whole(const struct model *m)
 {
-    return m->shrink == MODEL_WHOLE || m->n_plane > 1 || m->window;
+    return m->shrink == MODEL_WHOLE || m->n_plane > 1 || m->window || m->whole;
 }
 
-/* Of one sequence, until the stream fits its target. */
-static void lose(struct model *m, uint32_t q, uint32_t stream, uint32_t target)
+/* The lowest position of a sequence, here or in a linked cache. */
+static int32_t lowest(const struct model *m, uint32_t q)
 {
-    int32_t keep = (int32_t)m->keep_tokens;
+    int32_t min = model_min(m, q), other = m->elsewhere[q].min;
+
+    return min < 0 || (other >= 0 && other < min) ? other : min;
+}
+
+/* ---- what goes exactly ---- */
+
+/* Of linked caches all lose the same tail. */
+static void lose_from(struct model *all, int n, uint32_t q, int32_t pos)
+{
+    for (int i = 0; i < n; i++)
+        model_take(&all[i], q, pos, INT32_MAX);
+}
+
+/* Where the lowest position ends, if the next token does not see it; 0: it does. The last one never goes alone. */
+static int32_t masked_end(const struct model *m, uint32_t q)
+{
+    int32_t min = model_min(m, q), max = model_max(m, q);
+
+    return m->window && min >= 0 && min < max && model_masked(m, min, max + 1) ? min + 1 : 0;
+}
+
+static void lose_masked(struct model *m, uint32_t q, int32_t end)
+{
+    int32_t next;
+
+    while ((next = masked_end(m, q)) > 0 && next <= end)
+        model_take(m, q, 0, next);
+}
+
+/* One sequence loses, until the stream of cache k fits its target. */
+static void lose(struct model *all, int n, int k, uint32_t q, uint32_t stream, uint32_t target)
+{
+    struct model *m = &all[k];
+    int32_t keep = (int32_t)m->keep_tokens, end;
 
     if (!goes_whole(m)) {
         while (model_live(m, stream) > target && model_max(m, q) >= keep)
-            model_take(m, q, model_max(m, q), INT32_MAX);
+            lose_from(all, n, q, model_max(m, q));
         return;
     }
-    if (model_min(m, q) < keep)
+    if (lowest(m, q) < keep)
         return;
-    while (model_live(m, stream) > target && model_min(m, q) >= 0 &&
-           model_masked(m, model_min(m, q), model_max(m, q) + 1))
-        model_take(m, q, 0, model_min(m, q) + 1);
+    while (model_live(m, stream) > target && (end = masked_end(m, q)) > 0)
+        for (int i = 0; i < n; i++)
+            lose_masked(&all[i], q, end);
     if (model_live(m, stream) > target)
-        model_take(m, q, 0, INT32_MAX);
+        lose_from(all, n, q, 0);
 }
 
 /* Exactly what goes, where no cell is shared and no two sequences are idle for equally long. */
-static void shrink_exactly(struct model *m, uint32_t stream, uint32_t target, bool force)
+static void shrink_exactly(struct model *all, int n, int k, uint32_t stream, uint32_t target, bool force)
 {
+    struct model *m = &all[k];
     bool done[MODEL_SEQS] = {false};
 
     while (model_live(m, stream) > target && m->shrink != MODEL_KEEP) {
@@ -52,7 +87,7 @@ static void shrink_exactly(struct model *m, uint32_t stream, uint32_t target, bo
         if (best == m->n_seq)
             return;
         done[best] = true;
-        lose(m, best, stream, target);
+        lose(all, n, k, best, stream, target);
     }
 }
 
@@ -68,6 +103,8 @@ static bool is_clear_cut(const struct model *m, uint32_t stream)
                 return false;
     return true;
 }
+
+/* ---- what holds of any shrink ---- */
 
 /* Positions of one sequence that went and that stayed. */
 struct change {
@@ -111,7 +148,7 @@ static const char *cut_of(const struct model *m, const struct model *after, uint
     *n_cut += 1;
     if (!idle(m, q, force))
         return "a sequence that is not idle lost tokens";
-    if (change.lost_min < (int32_t)m->keep_tokens)
+    if ((goes_whole(m) ? lowest(m, q) : change.lost_min) < (int32_t)m->keep_tokens)
         return "a position below keep_tokens went";
     if (m->shrink == MODEL_KEEP)
         return "the mode does not allow this loss";
@@ -154,32 +191,83 @@ static bool could_go(const struct model *m, uint32_t stream, uint32_t cell, cons
 
     for (uint32_t q = 0; q < m->n_seq; q++)
         if (m->own[stream][cell] >> q & 1)
-            can = can && (goes_whole(m) ? hold[q] < 0 && model_min(m, q) >= (int32_t)m->keep_tokens
+            can = can && (goes_whole(m) ? hold[q] < 0 && lowest(m, q) >= (int32_t)m->keep_tokens
                                         : hold[q] < m->pos[stream][cell]);
     return can;
 }
 
-static const char *judge_count(const struct model *m, const struct model *after, uint32_t s, uint32_t target,
-                               bool force)
+/* Most cells at one position: they go together. */
+static uint32_t most_together(const struct model *m, uint32_t s)
 {
-    uint32_t had = model_live(m, s), has = model_live(after, s), most = 0;
-    int32_t hold[MODEL_SEQS];
+    uint32_t most = 0;
 
-    if (had <= target)
-        return had == has ? NULL : "a stream that fits its target lost tokens";
-    find_held(after, s, force, hold);
-    for (uint32_t c = 0; c < m->kv_size && has > target; c++)
-        if (after->pos[s][c] >= 0 && could_go(after, s, c, hold))
-            return "a stream is over its target, and more could go";
-    for (uint32_t c = 0; c < m->kv_size; c++) { /* cells at one position go together */
+    for (uint32_t c = 0; c < m->kv_size; c++) {
         uint32_t n = 0;
 
         for (uint32_t k = 0; k < m->kv_size; k++)
             n += m->pos[s][k] >= 0 && m->pos[s][k] == m->pos[s][c];
         most = n > most ? n : most;
     }
-    if (!goes_whole(m) && has + most <= target)
-        return "more went than had to";
+    return most;
+}
+
+/* Of linked caches one that is over its target is reason enough. */
+static const char *judge_count(const struct model_shrunk *all, int n, uint32_t s, bool force)
+{
+    bool over = false, lost = false, needed = false;
+    int32_t hold[MODEL_SEQS];
+
+    for (int i = 0; i < n; i++) {
+        uint32_t had = model_live(all[i].m, s), has = model_live(all[i].after, s), target = all[i].target;
+
+        lost = lost || has != had;
+        if (had <= target)
+            continue;
+        over = true;
+        needed = needed || goes_whole(all[i].m) || has + most_together(all[i].m, s) > target;
+        find_held(all[i].after, s, force, hold);
+        for (uint32_t c = 0; c < all[i].m->kv_size && has > target; c++)
+            if (all[i].after->pos[s][c] >= 0 && could_go(all[i].after, s, c, hold))
+                return "a stream is over its target, and more could go";
+    }
+    if (lost && !over)
+        return "a stream that fits its target lost tokens";
+    return over && !needed ? "more went than had to" : NULL;
+}
+
+static const char *judge_exactly(const struct model_shrunk *all, int n, uint32_t s, bool force)
+{
+    static struct model exact[MODEL_LINKED];
+
+    for (int i = 0; i < n; i++) {
+        if (!is_clear_cut(all[i].m, s))
+            return NULL;
+        exact[i] = *all[i].m;
+    }
+    for (int i = 0; i < n; i++)
+        shrink_exactly(exact, n, i, s, all[i].target, force);
+    for (int i = 0; i < n; i++)
+        if (memcmp(exact[i].pos[s], all[i].after->pos[s], sizeof exact[i].pos[s]) ||
+            memcmp(exact[i].own[s], all[i].after->own[s], sizeof exact[i].own[s]))
+            return "other cells went than the longest idle ones";
+    return NULL;
+}
+
+/* What one lost of its tail is gone from all: up to the same position, or whole. */
+static const char *judge_linked(const struct model_shrunk *all, int n, uint32_t q)
+{
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < n; k++) {
+            struct change change;
+
+            compare_seq(all[i].m, all[i].after, q, &change);
+            if (model_max(all[i].m, q) != model_max(all[i].after, q) &&
+                model_max(all[k].after, q) >= (goes_whole(all[i].m) ? 0 : change.lost_min))
+                return "one lost a tail that a linked one has";
+            if (model_max(all[i].m, q) == model_max(all[k].m, q) &&
+                model_max(all[i].after, q) != model_max(all[k].after, q))
+                return "linked ones agreed on the end of a sequence, and do not any more";
+        }
     return NULL;
 }
 
@@ -193,41 +281,45 @@ static void note_losses(struct model *m, const struct model *after, uint32_t q)
             m->lost[q][m->pos[s][c]] = true;
 }
 
-const char *model_judge(struct model *m, const struct model *after, uint32_t target, bool force)
+/* Counts, marks and cells are brought up to date. */
+static void accept(struct model *m, const struct model *after, uint64_t n_cut)
 {
-    static struct model exact;
-    const char *wrong = NULL;
-    uint64_t n_cut = 0;
-
-    for (uint32_t q = 0; q < m->n_seq && !wrong; q++)
-        wrong = cut_of(m, after, q, force, &n_cut);
-    for (uint32_t s = 0; s < m->n_stream && !wrong && target != UINT32_MAX; s++) {
-        wrong = judge_count(m, after, s, target, force);
-        if (wrong || !is_clear_cut(m, s))
-            continue;
-        exact = *m;
-        shrink_exactly(&exact, s, target, force);
-        if (memcmp(exact.pos[s], after->pos[s], sizeof exact.pos[s]) ||
-            memcmp(exact.own[s], after->own[s], sizeof exact.own[s]))
-            wrong = "other cells went than the longest idle ones";
-    }
-    for (uint32_t s = 0; s < m->n_stream && !wrong; s++)
+    for (uint32_t s = 0; s < m->n_stream; s++)
         m->evicted_cells += model_live(m, s) - model_live(after, s);
     m->n_evict += n_cut;
-    for (uint32_t q = 0; q < m->n_seq && !wrong; q++)
+    for (uint32_t q = 0; q < m->n_seq; q++)
         note_losses(m, after, q);
-    for (uint32_t q = 0; q < m->n_seq && !wrong; q++)
+    for (uint32_t q = 0; q < m->n_seq; q++)
         if (model_max(m, q) != model_max(after, q)) {
             m->evicted[q] = true;
             m->again[q] = model_max(after, q) >= 0;
             if (!m->again[q]) /* nothing is left that could miss it */
                 memset(m->lost[q], 0, sizeof m->lost[q]);
         }
-    for (uint32_t s = 0; s < m->n_stream && !wrong; s++)
+    for (uint32_t s = 0; s < m->n_stream; s++)
         for (uint32_t c = 0; c < m->kv_size; c++) {
             if (after->pos[s][c] < 0)
                 model_empty(m, s, c);
             m->own[s][c] = after->own[s][c];
         }
+}
+
+const char *model_judge(struct model_shrunk *all, int n, bool force)
+{
+    const char *wrong = NULL;
+
+    for (uint32_t q = 0; q < all[0].m->n_seq && !wrong; q++) {
+        for (int i = 0; i < n && !wrong; i++)
+            wrong = cut_of(all[i].m, all[i].after, q, force, &all[i].n_cut);
+        if (!wrong)
+            wrong = judge_linked(all, n, q);
+    }
+    for (uint32_t s = 0; s < all[0].m->n_stream && !wrong && all[0].target != UINT32_MAX; s++) {
+        wrong = judge_count(all, n, s, force);
+        if (!wrong)
+            wrong = judge_exactly(all, n, s, force);
+    }
+    for (int i = 0; i < n && !wrong; i++)
+        accept(all[i].m, all[i].after, all[i].n_cut);
     return wrong;
 }
