@@ -25,10 +25,8 @@ static kvlazy_cache *mutable(const kvlazy_cache *c)
     return (kvlazy_cache *)(uintptr_t)c;
 }
 
-int kvl_enter(const kvlazy_cache *cache)
+int kvl_enter_seq(kvlazy_cache *c)
 {
-    kvlazy_cache *c = mutable(cache);
-
     if (!kvl_is_cache(c))
         return KVLAZY_EINVAL;
     if (KVL_LIKELY(pthread_mutex_trylock(&c->group->lock) == 0))
@@ -37,6 +35,36 @@ int kvl_enter(const kvlazy_cache *cache)
     pthread_mutex_lock(&c->group->lock);
     atomic_fetch_sub(&c->group->n_waiting, 1);
     return KVLAZY_OK;
+}
+
+int kvl_leave_seq(kvlazy_cache *c, int status)
+{
+    kvl_window_follow(c);
+    return kvl_leave(c, status);
+}
+
+int kvl_enter(const kvlazy_cache *cache)
+{
+    int status = kvl_enter_seq(mutable(cache));
+
+    if (!status)
+        kvl_window_follow(mutable(cache));
+    return status;
+}
+
+void kvl_follow_group(kvlazy_cache *c)
+{
+    for (kvlazy_cache *m = c->group->n_torn ? c->group->first : NULL; m; m = m->next)
+        kvl_window_follow(m);
+}
+
+int kvl_enter_group(kvlazy_cache *c)
+{
+    int status = kvl_enter_seq(c);
+
+    if (!status)
+        kvl_follow_group(c);
+    return status;
 }
 
 int kvl_leave(const kvlazy_cache *cache, int status)
@@ -430,7 +458,7 @@ static void clear_one(kvlazy_cache *c, bool data, uint64_t now_ms)
 
 int kvlazy_clear(kvlazy_cache *c, bool data)
 {
-    if (kvl_enter(c))
+    if (kvl_enter_group(c))
         return KVLAZY_EINVAL;
     uint64_t now_ms = kvl_now(c);
 

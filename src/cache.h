@@ -43,6 +43,7 @@ typedef struct kvl_seq {
     uint64_t veto_ms;    /* on_evict said keep: until then */
     bool pending;        /* tokens applied that no end_batch has stamped yet */
     kvlazy_pos lost_end; /* recycling took positions below this; 0: none */
+    bool torn;           /* a linked window emptied it, and this cache is still to follow */
     bool evicted;        /* eviction took tokens, and the engine has not gone on or let go of the rest since */
 
     /* scratch of one call */
@@ -102,6 +103,7 @@ typedef struct kvl_group {
     bool asking;           /* a shrink waits for an answer of on_evict, with the lock released */
     uint64_t n_opened;     /* batches opened so far */
     uint64_t now_ms;       /* newest time seen */
+    uint32_t n_torn;       /* sequences of all members that are torn */
 } kvl_group;
 
 /* Figures before a shrink, for the line that tells what it did. */
@@ -145,6 +147,14 @@ struct kvlazy_cache {
 /* Every public call begins and ends with these. enter: KVLAZY_EINVAL for what is no cache. leave tells the
  * log lines noted meanwhile, after the lock is gone, and hands `status` through. */
 int kvl_enter(const kvlazy_cache *cache);
+
+/* What a linked window emptied is emptied here at the latest by a call that looks (enter), and in every member by one
+ * that serves all (enter_group). A call about one sequence comes before that, so that the same call on every member
+ * does the same; it ends with kvl_leave_seq. */
+int kvl_enter_group(kvlazy_cache *cache);
+void kvl_follow_group(kvlazy_cache *cache);
+int kvl_enter_seq(kvlazy_cache *cache);
+int kvl_leave_seq(kvlazy_cache *cache, int status);
 bool kvl_is_cache(const kvlazy_cache *cache);
 int kvl_leave(const kvlazy_cache *cache, int status);
 
@@ -244,9 +254,12 @@ uint32_t kvl_window_recyclable(kvlazy_cache *cache, const kvl_stream *stream);
 /* A sequence without tokens may go on at `pos`: nothing that recycling took from it would be missed. */
 bool kvl_window_may_start(const kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos pos);
 
-/* After a removal of [p0, p1): empties a sequence whose next token would miss what recycling took, in all the group.
- * Answers whether. */
+/* After a removal of [p0, p1): empties a sequence whose next token would miss what recycling took; linked caches follow
+ * when they were told of the removal, or at the next call that is not about one sequence. Answers whether. */
 bool kvl_window_refill(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms);
+
+/* Empties what linked windows emptied. */
+void kvl_window_follow(kvlazy_cache *cache);
 
 /* What recycling took follows a copy, and a motion of positions. */
 void kvl_window_copied(kvlazy_cache *cache, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1);

@@ -210,7 +210,7 @@ static int copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_po
 
 int kvlazy_seq_cp(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
 {
-    if (kvl_enter(c))
+    if (kvl_enter_seq(c))
         return KVLAZY_EINVAL;
-    return kvl_leave(c, copy(c, src, dst, p0, p1));
+    return kvl_leave_seq(c, copy(c, src, dst, p0, p1));
 }

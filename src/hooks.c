@@ -43,7 +43,7 @@ void kvl_settle_activity(kvlazy_cache *c, uint64_t now_ms)
 
 int kvlazy_init_batch(kvlazy_cache *c)
 {
-    if (kvl_enter(c))
+    if (kvl_enter_group(c))
         return KVLAZY_EINVAL;
     bool shrinks = (c->params.flags & KVLAZY_SHRINK_AT_INIT) && !c->group->asking;
 
@@ -71,7 +71,7 @@ static bool has_batch(const kvlazy_cache *c)
 
 int kvlazy_end_batch(kvlazy_cache *c)
 {
-    if (kvl_enter(c))
+    if (kvl_enter_group(c))
         return KVLAZY_EINVAL;
     if (has_batch(c)) {
         uint64_t now_ms = kvl_now(c);

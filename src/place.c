@@ -352,7 +352,7 @@ static int refuse(kvlazy_cache *c, int status, uint32_t n_ubatch)
 
 int kvlazy_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
 {
-    if (kvl_enter(c))
+    if (kvl_enter_group(c))
         return KVLAZY_EINVAL;
     c->refused = -1;
     c->plan.n_ubatch = 0;

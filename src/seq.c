@@ -51,32 +51,32 @@ static bool remove_range(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvla
 
 int kvlazy_seq_rm(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
 {
-    if (kvl_enter(c))
+    if (kvl_enter_seq(c))
         return KVLAZY_EINVAL;
     if (seq != -1 && !kvl_is_seq(c, seq))
-        return kvl_leave(c, KVLAZY_EINVAL);
+        return kvl_leave_seq(c, KVLAZY_EINVAL);
     if (!kvl_normalise_range(&p0, &p1))
-        return kvl_leave(c, KVLAZY_OK);
+        return kvl_leave_seq(c, KVLAZY_OK);
     kvlazy_seq_id first = seq < 0 ? 0 : seq, end = seq < 0 ? (kvlazy_seq_id)c->params.n_seq_max : seq + 1;
 
     for (kvlazy_seq_id i = first; c->params.shrink == KVLAZY_SHRINK_WHOLE && i < end; i++)
         if (is_partial(c, i, p0, p1))
-            return kvl_leave(c, KVLAZY_ENOTSUP);
+            return kvl_leave_seq(c, KVLAZY_ENOTSUP);
     uint64_t now_ms = kvl_now(c);
     bool removed = false;
     for (kvlazy_seq_id i = first; i < end; i++)
         removed |= remove_range(c, i, p0, p1, now_ms);
     if (removed)
         kvl_note_fallow(c, now_ms);
-    return kvl_leave(c, KVLAZY_OK);
+    return kvl_leave_seq(c, KVLAZY_OK);
 }
 
 int kvlazy_seq_keep(kvlazy_cache *c, kvlazy_seq_id seq)
 {
-    if (kvl_enter(c))
+    if (kvl_enter_seq(c))
         return KVLAZY_EINVAL;
     if (!kvl_is_seq(c, seq))
-        return kvl_leave(c, KVLAZY_EINVAL);
+        return kvl_leave_seq(c, KVLAZY_EINVAL);
     kvl_cells *cells = &kvl_stream_of(c, seq)->cells;
     uint64_t now_ms = kvl_now(c);
 
@@ -87,7 +87,7 @@ int kvlazy_seq_keep(kvlazy_cache *c, kvlazy_seq_id seq)
             c->seq[cells->seq_first + i].lost_end = 0;
         }
     kvl_note_fallow(c, now_ms);
-    return kvl_leave(c, KVLAZY_OK);
+    return kvl_leave_seq(c, KVLAZY_OK);
 }
 
 /* ------------------------------------------------------------------------------------------- moving positions */
@@ -124,17 +124,18 @@ static int move_positions(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvl
 
 int kvlazy_seq_add(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, kvlazy_pos delta)
 {
-    if (kvl_enter(c))
+    if (kvl_enter_seq(c))
         return KVLAZY_EINVAL;
-    return kvl_leave(c, kvl_is_seq(c, seq) ? move_positions(c, seq, p0, p1, (kvl_motion){delta, 1}) : KVLAZY_EINVAL);
+    return kvl_leave_seq(c,
+                         kvl_is_seq(c, seq) ? move_positions(c, seq, p0, p1, (kvl_motion){delta, 1}) : KVLAZY_EINVAL);
 }
 
 int kvlazy_seq_div(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, int d)
 {
-    if (kvl_enter(c))
+    if (kvl_enter_seq(c))
         return KVLAZY_EINVAL;
-    return kvl_leave(c,
-                     kvl_is_seq(c, seq) && d >= 1 ? move_positions(c, seq, p0, p1, (kvl_motion){0, d}) : KVLAZY_EINVAL);
+    return kvl_leave_seq(c, kvl_is_seq(c, seq) && d >= 1 ? move_positions(c, seq, p0, p1, (kvl_motion){0, d})
+                                                         : KVLAZY_EINVAL);
 }
 
 int kvlazy_shift_done(kvlazy_cache *c)

@@ -131,6 +131,7 @@ int kvlazy_poll(kvlazy_cache *c, uint64_t *next_ms)
     } else if (pthread_mutex_trylock(&c->group->lock) != 0) {
         next = 1; /* another thread is inside, for a moment */
     } else {
+        kvl_follow_group(c);
         if (c->group->open)
             next = c->params.slot_shrink_idle_ms ? c->params.slot_shrink_idle_ms : KVL_NEVER;
         else if (c->group->asking)
@@ -195,7 +196,7 @@ static void look_before_group(kvlazy_cache *c)
 
 int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
 {
-    if (kvl_enter(c))
+    if (kvl_enter_group(c))
         return KVLAZY_EINVAL;
     if (is_busy(c))
         return kvl_leave(c, KVLAZY_EBUSY);
@@ -234,7 +235,7 @@ static int fit_bytes(kvlazy_cache *c, uint64_t budget_bytes, uint64_t now_ms)
 
 int kvlazy_set_limits(kvlazy_cache *c, uint32_t kv_size_initial, uint32_t slot_shrink_idle_ms, uint64_t budget_bytes)
 {
-    if (kvl_enter(c))
+    if (kvl_enter_group(c))
         return KVLAZY_EINVAL;
     if (is_busy(c))
         return kvl_leave(c, KVLAZY_EBUSY);

@@ -254,16 +254,36 @@ static int64_t next_after(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvl
     return max < 0 ? p0 : (int64_t)max + 1;
 }
 
+static void set_torn(kvlazy_cache *c, kvlazy_seq_id seq, bool torn)
+{
+    c->group->n_torn += torn - c->seq[seq].torn;
+    c->seq[seq].torn = torn;
+}
+
+/* The engine did not ask for this, so the sequence starts anew at 0. */
+static void tear(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
+{
+    kvl_cells_rm(&kvl_stream_of(c, seq)->cells, seq, 0, INT32_MAX, kvl_stamp(c, now_ms));
+    kvl_note_fallow(c, now_ms);
+    c->seq[seq].lost_end = 0;
+    c->seq[seq].evicted = true;
+    set_torn(c, seq, false);
+}
+
+void kvl_window_follow(kvlazy_cache *c)
+{
+    for (kvlazy_seq_id seq = 0; c->group->n_torn && seq < (kvlazy_seq_id)c->params.n_seq_max; seq++)
+        if (c->seq[seq].torn)
+            tear(c, seq, c->group->now_ms);
+}
+
 bool kvl_window_refill(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms)
 {
     if (!kvl_has_window(c) || !c->seq[seq].lost_end || !misses_some(c, seq, next_after(c, seq, p0, p1)))
         return false;
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
-        kvl_cells_rm(&kvl_stream_of(m, seq)->cells, seq, 0, INT32_MAX, kvl_stamp(m, now_ms));
-        kvl_note_fallow(m, now_ms);
-        m->seq[seq].lost_end = 0;
-        m->seq[seq].evicted = true; /* the engine did not ask for this: it starts anew at 0 */
-    }
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        set_torn(m, seq, true);
+    tear(c, seq, now_ms);
     return true;
 }
 

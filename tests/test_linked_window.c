@@ -261,11 +261,51 @@ static void a_short_copy_brings_nothing_back(void **state)
     expect(turn_all(g, 0, 14, 1), KVLAZY_EPOS);
 }
 
+/* The same calls on both, and nobody looks in between: what the first tears does not change what the second does. */
+static void twins_move_shared_cells_alike(void **state)
+{
+    struct group *g = *state;
+
+    for (int i = 0; i < 2; i++)
+        set_window(g->r[i], 8, 4);
+    open_linked(g, 2);
+    ok(turn_all(g, 0, 0, 8));
+    ok(turn_all(g, 0, 8, 4));
+    for (int i = 0; i < 2; i++)
+        ok(kvlazy_seq_cp(g->r[i]->cache, 0, 1, 8, -1));
+    for (int i = 0; i < 2; i++)
+        ok(kvlazy_seq_div(g->r[i]->cache, 0, -1, -1, 8));
+    assert_string_equal(cells_text(g->r[0], 0), cells_text(g->r[1], 0));
+    all_end_at(g, 0, -1);
+    all_end_at(g, 1, 1);
+}
+
+static void twins_copy_onto_what_tears_alike(void **state)
+{
+    struct group *g = *state;
+
+    for (int i = 0; i < 2; i++)
+        set_window(g->r[i], 8, 4);
+    open_linked(g, 2);
+    ok(turn_all(g, 1, 0, 8));
+    ok(turn_all(g, 1, 8, 4));
+    rm_all(g, 1, 8, -1);
+    ok(turn_all(g, 0, 5, 1));
+    for (int i = 0; i < 2; i++)
+        ok(kvlazy_seq_cp(g->r[i]->cache, 0, 1, 5, -1));
+    assert_string_equal(cells_text(g->r[0], 0), cells_text(g->r[1], 0));
+    all_end_at(g, 1, -1);
+    expect(turn_all(g, 1, 6, 1), KVLAZY_EPOS);
+    ok(turn_all(g, 1, 0, 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_window_that_cannot_be_filled),
         cmocka_unit_test(what_is_gone_from_the_window_altogether),
+        GROUP_TEST(twins_move_shared_cells_alike),
+        GROUP_TEST(twins_copy_onto_what_tears_alike),
         GROUP_TEST(taken_whole_it_may_go_on),
         GROUP_TEST(taken_whole_and_then_cut),
         GROUP_TEST(taken_whole_and_then_thinned),

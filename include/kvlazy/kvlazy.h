@@ -486,9 +486,9 @@ KVLAZY_API int kvlazy_check(const kvlazy_cache *cache, const char **reason);
  * whose window cannot be filled any more is emptied in all. seq_* calls act on one cache each: an engine makes them on
  * every one.
  *
- * A window cache may empty a sequence in all while a copy or a shift is still to be made on the others (see
- * kvlazy_seq_rm). So after kvlazy_seq_cp, _add or _div on linked caches with a window compare kvlazy_seq_pos_max, of
- * sequences that share cells with a shifted one too; where members differ, remove the sequence whole in all.
+ * Make the same seq_* call on every member before you look at any of them or begin a batch. A window that empties a
+ * sequence does so in the others after their own call, so that copies and shifts end alike; a call that looks at a
+ * member before its turn empties it there and then.
  */
 
 #ifdef __cplusplus
