@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Every piece of C in docs/embedding.md stands in one of the files here, line after line; "..." leaves lines out.
+# Every piece of C in docs/embedding.md and the README stands in one of the files here, line after line; "..." leaves
+# lines out.
 set -eu
 cd "$(dirname "$0")"
 awk '
@@ -17,8 +18,8 @@ awk '
                 for (j = 0; j < n_piece && line[f, i + j] == piece[j]; j++) ;
                 if (j == n_piece) return
             }
-        printf "docs/embedding.md:%d: no such lines in tests/engine: %s ...\n", first, piece[0]
+        printf "%s:%d: no such lines in tests/engine: %s ...\n", FILENAME, first, piece[0]
         bad = 1
     }
     END { if (pieces == 0) { print "no pieces found"; bad = 1 } exit bad }
-' ./*.c ./*.h ../../docs/embedding.md
+' ./*.c ./*.h ../../docs/embedding.md ../../README.md
