@@ -41,7 +41,14 @@ static uint32_t first_unfit(kvlazy_cache *c)
     return unfit - 1;
 }
 
-/* Under a byte limit free pages go back, but only when the whole batch then fits. */
+int kvl_make_room(kvlazy_cache *c, uint64_t n_more)
+{
+    if (!kvl_within_budget(c, kvl_kept_pages(c, false)))
+        return KVLAZY_EBUDGET;
+    kvl_release_outside_keep(c);
+    return kvl_within_budget(c, c->arena.n_touched + n_more) ? KVLAZY_OK : KVLAZY_EBUDGET;
+}
+
 int kvl_fit_budget(kvlazy_cache *c)
 {
     if (KVL_LIKELY(!c->params.budget_bytes))
@@ -51,15 +58,11 @@ int kvl_fit_budget(kvlazy_cache *c)
     uint64_t n_more = c->arena.n_gathered;
     if (kvl_within_budget(c, c->arena.n_touched + n_more))
         return KVLAZY_OK;
-    if (!tokens_fit(c, c->plan.n_token)) {
+    keep_planned(c, c->plan.n_token);
+    int status = kvl_make_room(c, n_more);
+    if (status)
         c->refused = kvl_plan_first_owner(&c->plan, first_unfit(c));
-        return KVLAZY_EBUDGET;
-    }
-    kvl_release_outside_keep(c);
-    if (kvl_within_budget(c, c->arena.n_touched + n_more))
-        return KVLAZY_OK;
-    c->refused = kvl_plan_first_owner(&c->plan, c->plan.n_token - 1); /* the host would not take the free pages */
-    return KVLAZY_EBUDGET;
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------- room */

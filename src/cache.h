@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cache: the private header of floor 3. The whole of a cache in one struct, and what its four nouns offer one
- * another: cache (create, look), hooks (the batch), seq (sequences), shrink (giving back). They decide the
- * order in which things happen; where, who, how much and the host are the floors below.
+ * cache: the private header of floor 3. The whole of a cache in one struct, and what the nouns of the floor offer
+ * one another, file by file. They decide the order in which things happen; where, who, how much and the host are the
+ * floors below.
  */
 #ifndef KVL_CACHE_H
 #define KVL_CACHE_H
@@ -108,7 +108,7 @@ typedef struct kvl_group {
 
 /* Figures before a shrink, for the line that tells what it did. */
 typedef struct kvl_before {
-    uint64_t n_released, n_touched, evicted_cells;
+    uint64_t n_released, evicted_cells;
 } kvl_before;
 
 struct kvlazy_cache {
@@ -147,6 +147,8 @@ struct kvlazy_cache {
 /* Every public call begins and ends with these. enter: KVLAZY_EINVAL for what is no cache. leave tells the
  * log lines noted meanwhile, after the lock is gone, and hands `status` through. */
 int kvl_enter(const kvlazy_cache *cache);
+int kvl_leave(const kvlazy_cache *cache, int status);
+bool kvl_is_cache(const kvlazy_cache *cache);
 
 /* What a linked window emptied is emptied here at the latest by a call that looks (enter), and in every member by one
  * that serves all (enter_group). A call about one sequence comes before that, so that the same call on every member
@@ -155,13 +157,11 @@ int kvl_enter_group(kvlazy_cache *cache);
 void kvl_follow_group(kvlazy_cache *cache);
 int kvl_enter_seq(kvlazy_cache *cache);
 int kvl_leave_seq(kvlazy_cache *cache, int status);
-bool kvl_is_cache(const kvlazy_cache *cache);
-int kvl_leave(const kvlazy_cache *cache, int status);
 
 /* The clock, read once a public call. Never steps back. */
 uint64_t kvl_now(kvlazy_cache *cache);
 
-/* A time as cells note it: 32 bits, never 0. */
+/* A time as cells note it, in 32 bits. */
 uint32_t kvl_stamp(const kvlazy_cache *cache, uint64_t now_ms);
 
 /* Some cell emptied at `now`: decay has something to look at once it has been idle. */
@@ -222,6 +222,10 @@ int kvl_want_runs(kvlazy_cache *cache, uint32_t n_run);
 /* So many touched pages are allowed. */
 bool kvl_within_budget(const kvlazy_cache *cache, uint64_t n_page);
 
+/* n_more pages are too many on top of the touched ones: free pages outside cells.keep and keep_end go back, if what is
+ * kept then fits. KVLAZY_EBUDGET: it does not, or the host would not take them. */
+int kvl_make_room(kvlazy_cache *cache, uint64_t n_more);
+
 /* The pages of the whole plan fit, once free ones were given back where they must. KVLAZY_EBUDGET: refused says whose
  * token does not. KVLAZY_ENOMEM. */
 int kvl_fit_budget(kvlazy_cache *cache);
@@ -255,8 +259,8 @@ uint32_t kvl_window_recyclable(kvlazy_cache *cache, const kvl_stream *stream);
 bool kvl_window_may_start(const kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos pos);
 
 /* After a removal of [p0, p1): empties a sequence whose next token would miss what recycling took; linked caches follow
- * when they were told of the removal, or at the next call that is not about one sequence. Answers whether. */
-bool kvl_window_refill(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms);
+ * when they were told of the removal, or at the next call that is not about one sequence. */
+void kvl_window_refill(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms);
 
 /* Empties what linked windows emptied. */
 void kvl_window_follow(kvlazy_cache *cache);

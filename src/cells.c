@@ -179,7 +179,7 @@ void kvl_cells_put(kvl_cells *c, uint32_t cell, kvlazy_pos pos)
 
 void kvl_cells_own(kvl_cells *c, uint32_t cell, kvlazy_seq_id seq)
 {
-    uint64_t *owner = c->owner + (size_t)cell * c->owner_words;
+    uint64_t *owner = kvl_cells_owners(c, cell);
 
     KVL_ASSERT(kvl_bit_get(c->used, cell) && !kvl_bit_get(owner, (uint64_t)seq));
     kvl_bit_set(owner, (uint64_t)seq);
@@ -206,7 +206,7 @@ static void vacate(kvl_cells *c, uint32_t cell, uint32_t stamp)
 
 void kvl_cells_empty(kvl_cells *c, uint32_t cell, uint32_t stamp)
 {
-    uint64_t *owner = c->owner + (size_t)cell * c->owner_words;
+    uint64_t *owner = kvl_cells_owners(c, cell);
     kvlazy_seq_id seq = -1;
 
     while ((seq = kvl_cells_next_owner(c, cell, seq + 1)) >= 0) {
@@ -226,7 +226,7 @@ uint32_t kvl_cells_rm(kvl_cells *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos
     for (uint32_t i = begin; i < end; i++) {
         uint32_t cell = kvl_index_at(x, i)->cell;
 
-        kvl_bit_clear(c->owner + (size_t)cell * c->owner_words, (uint64_t)seq);
+        kvl_bit_clear(kvl_cells_owners(c, cell), (uint64_t)seq);
         if (kvl_cells_next_owner(c, cell, 0) < 0)
             vacate(c, cell, stamp);
     }
@@ -290,7 +290,7 @@ void kvl_cells_share(kvl_cells *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_
     const kvl_entry *copied = n ? kvl_index_add(kvl_cells_index(c, dst), kvl_index_at(from, begin), n) : NULL;
 
     for (uint32_t i = 0; i < n; i++)
-        kvl_bit_set(c->owner + (size_t)copied[i].cell * c->owner_words, (uint64_t)dst);
+        kvl_bit_set(kvl_cells_owners(c, copied[i].cell), (uint64_t)dst);
 }
 
 /* ------------------------------------------------------------------------------------------- shifts */
@@ -378,7 +378,7 @@ void kvl_cells_reposition(kvl_cells *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy
             continue;
         }
         kvl_entry *e = &x->entry[x->head + i];
-        uint64_t *owner = c->owner + (size_t)e->cell * c->owner_words;
+        uint64_t *owner = kvl_cells_owners(c, e->cell);
         kvlazy_pos from = e->pos, to = moved(from, motion);
 
         if (kvl_cells_only_owner(c, e->cell) < 0)
@@ -407,9 +407,7 @@ void kvl_cells_settle(kvl_cells *c, uint32_t cell)
 
 void kvl_cells_age_all(kvl_cells *c, uint32_t stamp, uint64_t passed, uint32_t max)
 {
-    uint32_t end = c->n_fallow ? c->n_cell : 0;
-
-    for (uint32_t i = 0; (i = (uint32_t)kvl_bits_next(c->fallow, i, end, true)) < end; i++)
+    for (uint32_t i = 0; (i = kvl_cells_next_fallow(c, i)) < c->n_cell; i++)
         if (kvl_cells_age(c, i, stamp) + passed > max)
             c->emptied[i] = stamp + (uint32_t)passed - max;
 }
@@ -437,7 +435,7 @@ uint32_t kvl_cells_recent_end(const kvl_cells *c, uint32_t stamp, uint32_t age)
 
 static kvl_fault check_cell(const kvl_cells *c, uint32_t cell, uint64_t *n_owner, uint64_t *n_shifted)
 {
-    const uint64_t *owner = c->owner + (size_t)cell * c->owner_words;
+    const uint64_t *owner = kvl_cells_owners(c, cell);
     uint64_t n = kvl_bits_count(owner, 0, (uint64_t)c->owner_words * KVL_WORD_BITS);
     bool used = kvl_bit_get(c->used, cell);
 
@@ -461,7 +459,7 @@ static kvl_fault check_index(const kvl_cells *c, kvlazy_seq_id seq, uint64_t *n_
 
         MUST_BE("index entry of a cell in use", kvl_cells_is_used(c, e->cell), 1);
         MUST_BE("index position", e->pos, c->pos[e->cell]);
-        MUST_BE("index owner bit", kvl_bit_get(c->owner + (size_t)e->cell * c->owner_words, (uint64_t)seq), 1);
+        MUST_BE("index owner bit", kvl_cells_owns(c, e->cell, seq), 1);
         MUST_BE("index order", i && e->pos < kvl_index_at(x, i - 1)->pos, 0);
     }
     *n_entry += x->n;

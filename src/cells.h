@@ -115,6 +115,22 @@ static inline kvl_index *kvl_cells_index(const kvl_cells *cells, kvlazy_seq_id s
     return &cells->index[(uint32_t)seq - cells->seq_first];
 }
 
+static inline uint64_t *kvl_cells_owners(const kvl_cells *cells, uint32_t cell)
+{
+    return cells->owner + (size_t)cell * cells->owner_words;
+}
+
+static inline bool kvl_cells_owns(const kvl_cells *cells, uint32_t cell, kvlazy_seq_id seq)
+{
+    return kvl_bit_get(kvl_cells_owners(cells, cell), (uint64_t)seq);
+}
+
+/* The lowest fallow cell ≥ from; n_cell: none. */
+static inline uint32_t kvl_cells_next_fallow(const kvl_cells *cells, uint32_t from)
+{
+    return cells->n_fallow ? (uint32_t)kvl_bits_next(cells->fallow, from, cells->n_cell, true) : cells->n_cell;
+}
+
 static inline bool kvl_cells_is_used(const kvl_cells *cells, uint32_t cell)
 {
     return cell < cells->n_cell && kvl_bit_get(cells->used, cell);
@@ -124,7 +140,7 @@ static inline bool kvl_cells_is_used(const kvl_cells *cells, uint32_t cell)
 static inline kvlazy_seq_id kvl_cells_next_owner(const kvl_cells *cells, uint32_t cell, kvlazy_seq_id from)
 {
     uint64_t end = (uint64_t)cells->owner_words * KVL_WORD_BITS;
-    uint64_t seq = kvl_bits_next(cells->owner + (size_t)cell * cells->owner_words, (uint64_t)from, end, true);
+    uint64_t seq = kvl_bits_next(kvl_cells_owners(cells, cell), (uint64_t)from, end, true);
 
     return seq == end ? -1 : (kvlazy_seq_id)seq;
 }

@@ -96,10 +96,8 @@ static int fit_budget(kvlazy_cache *c, const transfer *t)
     kvl_keep_live(c); /* what dst loses stays until all is decided */
     for (uint32_t i = 0; i < t->n; i++)
         kvl_bit_set(t->dst->cells.keep, t->cell[i]);
-    if (!kvl_within_budget(c, kvl_kept_pages(c, false)))
-        return KVLAZY_EBUDGET;
-    kvl_release_outside_keep(c);
-    return kvl_within_budget(c, c->arena.n_touched + n_more) ? want_rows(c, t) : KVLAZY_EBUDGET;
+    int status = kvl_make_room(c, n_more);
+    return status ? status : want_rows(c, t); /* making room gathers too */
 }
 
 static void copy_rows(kvlazy_cache *c, const transfer *t)

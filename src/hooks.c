@@ -245,7 +245,7 @@ bool kvl_still_holds(const kvl_cells *cells, const kvl_plan *p, uint32_t token)
     if (!kvl_cells_is_used(cells, cell) || cells->pos[cell] != p->pos[token])
         return false;
     for (uint32_t k = kvl_plan_owner_begin(p, token); k < p->owner_end[token]; k++)
-        if (kvl_bit_get(cells->owner + (size_t)cell * cells->owner_words, (uint64_t)p->owner[k].seq))
+        if (kvl_cells_owns(cells, cell, p->owner[k].seq))
             return true;
     return false;
 }

@@ -38,9 +38,8 @@ static uint64_t keep_young(kvlazy_cache *c, uint32_t stamp, uint64_t n_most)
     kvl_keep_live(c);
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         kvl_cells *cells = &c->stream[s].cells;
-        uint32_t end = cells->n_fallow ? cells->n_cell : 0;
 
-        for (uint32_t i = 0; (i = (uint32_t)kvl_bits_next(cells->fallow, i, end, true)) < end; i++)
+        for (uint32_t i = 0; (i = kvl_cells_next_fallow(cells, i)) < cells->n_cell; i++)
             if (kvl_cells_age(cells, i, stamp) < c->stream[s].min_age || n_due++ >= n_most)
                 kvl_bit_set(cells->keep, i);
     }
@@ -152,10 +151,10 @@ static void zero_rows(kvlazy_cache *c, uint32_t stream, uint32_t begin, uint32_t
 static void settle_stream(kvlazy_cache *c, uint32_t s)
 {
     kvl_cells *cells = &c->stream[s].cells;
-    uint32_t end = cells->n_fallow ? cells->n_cell : 0, stop;
+    uint32_t stop;
 
-    for (uint32_t i = 0; (i = (uint32_t)kvl_bits_next(cells->fallow, i, end, true)) < end; i = stop) {
-        stop = (uint32_t)kvl_bits_next(cells->fallow, i, end, false);
+    for (uint32_t i = 0; (i = kvl_cells_next_fallow(cells, i)) < cells->n_cell; i = stop) {
+        stop = (uint32_t)kvl_bits_next(cells->fallow, i, cells->n_cell, false);
         i = (uint32_t)kvl_bits_next(cells->keep, i, stop, false);
         if (i == stop)
             continue;
@@ -204,9 +203,8 @@ void kvl_make_due(kvlazy_cache *c, uint64_t now_ms)
 
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         kvl_cells *cells = &c->stream[s].cells;
-        uint32_t end = cells->n_fallow ? cells->n_cell : 0;
 
-        for (uint32_t i = 0; (i = (uint32_t)kvl_bits_next(cells->fallow, i, end, true)) < end; i++)
+        for (uint32_t i = 0; (i = kvl_cells_next_fallow(cells, i)) < cells->n_cell; i++)
             cells->emptied[i] = long_ago;
     }
     if (c->params.slot_shrink_idle_ms)
@@ -220,9 +218,8 @@ uint64_t kvl_next_due_ms(kvlazy_cache *c, uint64_t now_ms)
 
     for (uint32_t s = 0; idle_ms && s < c->params.n_stream; s++) {
         const kvl_cells *cells = &c->stream[s].cells;
-        uint32_t end = cells->n_fallow ? cells->n_cell : 0;
 
-        for (uint32_t i = 0; (i = (uint32_t)kvl_bits_next(cells->fallow, i, end, true)) < end; i++)
+        for (uint32_t i = 0; (i = kvl_cells_next_fallow(cells, i)) < cells->n_cell; i++)
             due_ms = kvl_min(due_ms, now_ms + kvl_policy_until_idle(kvl_cells_age(cells, i, stamp), 0, idle_ms));
     }
     return due_ms;
@@ -248,7 +245,7 @@ void kvl_decay(kvlazy_cache *c, uint64_t now_ms)
 
 void kvl_look_before(kvlazy_cache *c)
 {
-    c->before = (kvl_before){c->arena.n_released, c->arena.n_touched, c->evicted_cells};
+    c->before = (kvl_before){c->arena.n_released, c->evicted_cells};
 }
 
 void kvl_say_shrink(kvlazy_cache *c, uint64_t now_ms, bool idle)

@@ -60,11 +60,13 @@ int kvl_shrink_idle(kvlazy_cache *c, uint64_t now_ms, bool *more)
         m->due = look_at_rest(m, now_ms);
         /* Evicted cells count as emptied long ago, so that a release that stopped goes on with them. */
         m->due |= kvl_evict_apply(m, kvl_stamp(m, now_ms) - m->params.slot_shrink_idle_ms);
-        m->due |= kvl_min(kvl_next_due_ms(m, now_ms), m->retry_ms) <= now_ms;
+        m->fallow_due_ms = kvl_next_due_ms(m, now_ms);
+        m->due |= kvl_min(m->fallow_due_ms, m->retry_ms) <= now_ms;
     }
     for (kvlazy_cache *m = c->group->first; m; m = m->next) {
-        bool left = m->due && release_due(m, now_ms);
-
+        if (!m->due)
+            continue;
+        bool left = release_due(m, now_ms);
         m->fallow_due_ms = left ? now_ms : kvl_next_due_ms(m, now_ms);
         *more |= left;
     }

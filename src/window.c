@@ -277,14 +277,13 @@ void kvl_window_follow(kvlazy_cache *c)
             tear(c, seq, c->group->now_ms);
 }
 
-bool kvl_window_refill(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms)
+void kvl_window_refill(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms)
 {
     if (!kvl_has_window(c) || !c->seq[seq].lost_end || !misses_some(c, seq, next_after(c, seq, p0, p1)))
-        return false;
+        return;
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
         set_torn(m, seq, true);
     tear(c, seq, now_ms);
-    return true;
 }
 
 /* Some cache of the group holds tokens of the sequence in the range. */
@@ -333,7 +332,7 @@ void kvl_window_moved(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_
         kvlazy_pos *lost_end = &c->seq[cells->seq_first + i].lost_end;
 
         if (!*lost_end || !index->n || kvl_index_min(index) < p0 || kvl_index_min(index) >= p1 ||
-            !kvl_bit_get(cells->owner + (size_t)kvl_index_at(index, 0)->cell * cells->owner_words, (uint64_t)seq))
+            !kvl_cells_owns(cells, kvl_index_at(index, 0)->cell, seq))
             continue;
         int64_t stays = *lost_end < p0 ? *lost_end : p0, goes = *lost_end > p0 ? moved(*lost_end, motion) : 0;
         int64_t oldest = moved(kvl_index_min(index), motion);
