@@ -94,6 +94,13 @@ void rig_adopt(struct rig *rig)
     assert_non_null(rig->stamp);
 }
 
+void open_with(struct rig *r, uint32_t kv_size, uint32_t initial)
+{
+    r->params.kv_size = kv_size;
+    r->params.kv_size_initial = initial;
+    rig_open(r);
+}
+
 void rig_free(struct rig *rig)
 {
     int left;
@@ -419,6 +426,13 @@ void rig_same(struct rig *rig, char *dump, const char *file, int line)
     free(dump);
     if (differ)
         _fail(file, line);
+}
+
+uint32_t live_of(struct rig *r, kvlazy_seq_id seq)
+{
+    kvlazy_pos max = kvlazy_seq_pos_max(r->cache, seq);
+
+    return max < 0 ? 0 : (uint32_t)(max - kvlazy_seq_pos_min(r->cache, seq) + 1); /* where it has no holes */
 }
 
 bool cells_zero(struct rig *rig, uint32_t stream, uint32_t lo, uint32_t hi)

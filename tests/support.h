@@ -57,6 +57,7 @@ struct rig {
 struct rig *rig_new(void);
 void rig_open(struct rig *rig);
 void rig_adopt(struct rig *rig);
+void open_with(struct rig *rig, uint32_t kv_size, uint32_t initial); /* rig_open with these two */
 void rig_free(struct rig *rig);
 void rig_rows(struct rig *rig, int n_layer, const size_t (*k_v)[2]);
 
@@ -103,6 +104,7 @@ void rig_same(struct rig *rig, char *dump, const char *file, int line); /* compa
 void asked(struct rig *rig, int i, kvlazy_seq_id seq, kvlazy_pos pos);
 
 kvlazy_stats_info stats(struct rig *rig);
+uint32_t live_of(struct rig *rig, kvlazy_seq_id seq); /* tokens of a sequence that has no holes */
 bool cells_zero(struct rig *rig, uint32_t stream, uint32_t lo, uint32_t hi); /* every byte of [lo, hi) */
 uint64_t cover(struct rig *rig);                                             /* bytes of the page cover of live cells */
 uint64_t cover_with(struct rig *rig, uint32_t n, const uint32_t *stream, const uint32_t *cell); /* and of these */

@@ -7,20 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void open_with(struct rig *r, uint32_t kv_size, uint32_t initial)
-{
-    r->params.kv_size = kv_size;
-    r->params.kv_size_initial = initial;
-    rig_open(r);
-}
-
-static uint32_t live_of(struct rig *r, kvlazy_seq_id seq)
-{
-    kvlazy_pos max = kvlazy_seq_pos_max(r->cache, seq);
-
-    return max < 0 ? 0 : (uint32_t)(max - kvlazy_seq_pos_min(r->cache, seq) + 1); /* where it has no holes */
-}
-
 /* ---- who is asked ---- */
 
 static void look_inside(struct rig *r, kvlazy_seq_id seq, kvlazy_pos pos)
