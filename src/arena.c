@@ -4,7 +4,11 @@
 
 #include <bsd/stdlib.h>
 
-enum { FIRST_RANGES = 256 };
+enum {
+    FIRST_RANGES = 256,
+    HUGE_PAGE_BYTES = 2 << 20, /* where the host does not say */
+    PART_TRIES = 64,           /* calls that one release spends on what the host refused */
+};
 
 /* ------------------------------------------------------------------------------------------- reserve */
 
@@ -16,7 +20,7 @@ static bool is_zero(const unsigned char *byte, size_t n)
 /* What this host does is looked at once, on a page of its own that goes back at once. */
 static int probe(kvlazy_arena *a, bool *reserve_zeros)
 {
-    size_t bytes = (size_t)kvl_pages_bytes(a, 1);
+    size_t bytes = (size_t)kvl_page_bytes(&a->mem, false);
     unsigned char *page = a->mem.reserve(a->mem.ctx, bytes, 0);
 
     if (!page)
@@ -38,7 +42,33 @@ static void make_zero(kvlazy_arena *a)
     memset(a->base, 0, bytes);
 }
 
-static int reserve(kvlazy_arena *a, uint64_t bytes, uint32_t flags)
+/* What has to be asked for, so that some of it is aligned to a unit larger than the host's page. */
+static size_t bytes_to_map(const kvlazy_mem *mem, uint64_t bytes, uint64_t unit)
+{
+    return (size_t)(kvl_round_up(bytes, unit) + unit - kvl_page_bytes(mem, false));
+}
+
+static void set_blocks(kvlazy_arena *a, const kvl_span *block, uint32_t n_block)
+{
+    for (uint32_t i = 0; i < n_block; i++)
+        a->block[i].first = a->block[i].frontier = kvl_page_floor(a, block[i].begin);
+    a->n_block = n_block;
+}
+
+/* A host that counts what is writable against a limit (overcommit 2, RLIMIT_DATA) may grant what is only readable. */
+static int map_read_only(kvlazy_arena *a, const kvl_span *block, uint32_t n_block)
+{
+    if (!a->mem.set_writable || !n_block)
+        return KVLAZY_ENOMEM;
+    a->block = calloc(n_block, sizeof *a->block);
+    if (!a->block)
+        return KVLAZY_ENOMEM;
+    a->map = a->mem.reserve(a->mem.ctx, a->map_bytes, a->reserve_flags | KVLAZY_RESERVE_READ_ONLY);
+    set_blocks(a, block, n_block);
+    return a->map ? KVLAZY_OK : KVLAZY_ENOMEM;
+}
+
+static int reserve(kvlazy_arena *a, uint64_t bytes, const kvl_span *block, uint32_t n_block)
 {
     bool reserve_zeros;
 
@@ -48,32 +78,71 @@ static int reserve(kvlazy_arena *a, uint64_t bytes, uint32_t flags)
     a->touched = calloc(kvl_bits_words(a->n_page), sizeof *a->touched); /* lazy itself: not written here */
     if (!a->range || !a->touched || probe(a, &reserve_zeros))
         return KVLAZY_ENOMEM;
-    a->base = a->mem.reserve(a->mem.ctx, (size_t)kvl_pages_bytes(a, a->n_page), flags);
-    if (!a->base)
+    a->map_bytes = bytes_to_map(&a->mem, bytes, kvl_pages_bytes(a, 1));
+    a->map = a->mem.reserve(a->mem.ctx, a->map_bytes, a->reserve_flags);
+    if (!a->map && map_read_only(a, block, n_block))
         return KVLAZY_ENOMEM;
-    if (!reserve_zeros)
+    a->base = (char *)a->map + (kvl_round_up((uintptr_t)a->map, kvl_pages_bytes(a, 1)) - (uintptr_t)a->map);
+    if (!reserve_zeros && !a->block)
         make_zero(a);
     return KVLAZY_OK;
 }
 
-uint64_t kvl_page_bytes(const kvlazy_mem *mem)
+uint64_t kvl_page_bytes(const kvlazy_mem *mem, bool huge)
 {
-    size_t page_bytes = mem->page_bytes(mem->ctx);
+    size_t page_bytes = mem->page_bytes(mem->ctx), huge_bytes = HUGE_PAGE_BYTES;
 
-    return kvl_is_pow2(page_bytes) ? page_bytes : 0;
+    if (!huge)
+        return kvl_is_pow2(page_bytes) ? page_bytes : 0;
+    if (mem->huge_page_bytes)
+        huge_bytes = mem->huge_page_bytes(mem->ctx);
+    return kvl_is_pow2(page_bytes) && kvl_is_pow2(huge_bytes) ? kvl_max(page_bytes, huge_bytes) : 0;
 }
 
-int kvl_arena_init(kvlazy_arena *a, const kvlazy_mem *mem, uint64_t bytes, uint32_t flags)
+uint32_t kvl_host_traits(const kvlazy_mem *mem)
 {
-    *a = (kvlazy_arena){.mem = *mem, .gives_zeros = true};
-    uint64_t page_bytes = kvl_page_bytes(mem);
+    return mem->traits ? mem->traits(mem->ctx) : 0;
+}
 
+uint64_t kvl_host_headroom(const kvlazy_mem *mem, const char *root)
+{
+    return mem->headroom ? mem->headroom(mem->ctx, root) : UINT64_MAX;
+}
+
+uint64_t kvl_host_now_ns(const kvlazy_mem *mem)
+{
+    return mem->now_ns ? mem->now_ns(mem->ctx) : 0;
+}
+
+bool kvl_host_grants(const kvlazy_mem *mem, uint64_t bytes, uint32_t flags)
+{
+    if (!bytes || !mem->set_writable)
+        return true;
+    size_t map_bytes = bytes_to_map(mem, bytes, kvl_page_bytes(mem, flags & KVLAZY_RESERVE_HUGE_PAGES));
+    void *map = mem->reserve(mem->ctx, map_bytes, flags);
+    return map && mem->unreserve(mem->ctx, map, map_bytes) == 0;
+}
+
+const char *kvl_host_why(const kvlazy_mem *mem, uint64_t bytes, char text[KVL_WHY_BYTES])
+{
+    if (!bytes || !mem->why_refused || !mem->why_refused(mem->ctx, (size_t)bytes, text + 2, KVL_WHY_BYTES - 2))
+        return "";
+    memcpy(text, ": ", 2);
+    return text;
+}
+
+int kvl_arena_init(kvlazy_arena *a, const kvlazy_mem *mem, uint64_t bytes, uint32_t flags, const kvl_span *block,
+                   uint32_t n_block)
+{
+    uint64_t page_bytes = kvl_page_bytes(mem, flags & KVLAZY_RESERVE_HUGE_PAGES);
+
+    *a = (kvlazy_arena){.mem = *mem, .bytes = bytes, .reserve_flags = flags, .gives_zeros = true};
     if (!page_bytes)
         return KVLAZY_EINVAL;
     a->page_shift = (uint32_t)__builtin_ctzll(page_bytes);
     if (!bytes)
         return KVLAZY_OK;
-    int status = reserve(a, bytes, flags);
+    int status = reserve(a, bytes, block, n_block);
     if (status)
         kvl_arena_fini(a);
     return status;
@@ -81,11 +150,59 @@ int kvl_arena_init(kvlazy_arena *a, const kvlazy_mem *mem, uint64_t bytes, uint3
 
 void kvl_arena_fini(kvlazy_arena *a)
 {
-    if (a->base)
-        a->mem.unreserve(a->mem.ctx, a->base, (size_t)kvl_pages_bytes(a, a->n_page)); /* nobody left to tell */
+    if (a->map)
+        a->mem.unreserve(a->mem.ctx, a->map, a->map_bytes); /* nobody left to tell */
     free(a->touched);
     free(a->range);
+    free(a->block);
     *a = (kvlazy_arena){0};
+}
+
+/* ------------------------------------------------------------------------------------------- the frontier */
+
+static uint64_t block_end(const kvlazy_arena *a, uint32_t i)
+{
+    return i + 1 < a->n_block ? a->block[i + 1].first : a->n_page;
+}
+
+static int set_writable(kvlazy_arena *a, uint64_t first, uint64_t end, bool writable)
+{
+    size_t bytes = (size_t)kvl_pages_bytes(a, end - first);
+
+    return a->mem.set_writable(a->mem.ctx, a->base + kvl_pages_bytes(a, first), bytes, writable, a->reserve_flags);
+}
+
+/* Pages [first, end) are about to be written. 0, or what the host says. */
+static int raise_frontiers(kvlazy_arena *a, uint64_t first, uint64_t end)
+{
+    int error = 0;
+
+    for (uint32_t i = 0; !error && i < a->n_block && a->block[i].first < end; i++) {
+        kvl_block *b = &a->block[i];
+        uint64_t stop = kvl_min(end, block_end(a, i));
+
+        if (stop <= b->frontier || stop <= first)
+            continue;
+        error = set_writable(a, b->frontier, stop, true);
+        if (!error)
+            b->frontier = stop;
+    }
+    return error;
+}
+
+/* Every frontier comes down to what is touched. Where the host will not, it stays where it is. */
+static void lower_frontiers(kvlazy_arena *a)
+{
+    for (uint32_t i = 0; i < a->n_block; i++) {
+        kvl_block *b = &a->block[i];
+        uint64_t top = b->frontier;
+
+        if (top == b->first || kvl_bit_get(a->touched, top - 1))
+            continue;
+        top = kvl_max(b->first, kvl_bits_top(a->touched, top));
+        if (set_writable(a, top, b->frontier, false) == 0)
+            b->frontier = top;
+    }
 }
 
 /* ------------------------------------------------------------------------------------------- gather */
@@ -147,22 +264,44 @@ int kvl_arena_want_slow(kvlazy_arena *a, kvl_span bytes)
     return KVLAZY_OK;
 }
 
+static uint64_t end_page(const kvlazy_arena *a, const kvlazy_range *range)
+{
+    return range_page(a, range) + (range->bytes >> a->page_shift);
+}
+
+/* Any part of the gathered pages may be there, and nobody else would give them back: they are not touched. But in an
+ * engine's own arena they may hold bytes of its own, and then they only count as read. */
+static void give_untouched(kvlazy_arena *a)
+{
+    for (uint32_t i = 0; !a->magic && i < a->n_range; i++)
+        a->mem.decommit(a->mem.ctx, &a->range[i], 1);
+    lower_frontiers(a);
+}
+
 int kvl_arena_commit(kvlazy_arena *a, bool ahead)
 {
+    int error = 0;
+
     if (!a->n_range)
         return KVLAZY_OK;
-    if (ahead && a->mem.commit(a->mem.ctx, a->range, a->n_range) != 0) {
-        /* Any part may have been done, and nobody would give it back: none of these pages is touched. */
-        for (uint32_t i = 0; i < a->n_range; i++)
-            a->mem.decommit(a->mem.ctx, &a->range[i], 1);
+    for (uint32_t i = 0; a->block && !error && i < a->n_range; i++)
+        error = raise_frontiers(a, range_page(a, &a->range[i]), end_page(a, &a->range[i]));
+    if (!error && ahead)
+        error = a->mem.commit(a->mem.ctx, a->range, a->n_range);
+    if (error) {
+        give_untouched(a);
         return KVLAZY_ENOMEM;
     }
-    for (uint32_t i = 0; i < a->n_range; i++) {
-        uint64_t first = range_page(a, &a->range[i]);
-
-        a->n_touched += kvl_bits_fill(a->touched, first, first + (a->range[i].bytes >> a->page_shift), true);
-    }
+    for (uint32_t i = 0; i < a->n_range; i++)
+        a->n_touched += kvl_bits_fill(a->touched, range_page(a, &a->range[i]), end_page(a, &a->range[i]), true);
     return KVLAZY_OK;
+}
+
+void kvl_arena_uncommit(kvlazy_arena *a)
+{
+    for (uint32_t i = 0; i < a->n_range; i++)
+        a->n_touched -= kvl_bits_fill(a->touched, range_page(a, &a->range[i]), end_page(a, &a->range[i]), false);
+    give_untouched(a);
 }
 
 /* ------------------------------------------------------------------------------------------- give back */
@@ -192,16 +331,31 @@ void kvl_arena_offer(kvlazy_arena *a, kvl_span bytes, uint64_t read_end)
 
 static void record_given(kvlazy_arena *a, const kvlazy_range *range)
 {
-    uint64_t first = range_page(a, range);
-    uint64_t n = kvl_bits_fill(a->touched, first, first + (range->bytes >> a->page_shift), false);
+    uint64_t n = kvl_bits_fill(a->touched, range_page(a, range), end_page(a, range), false);
 
     a->n_touched -= n;
     a->n_released += n;
 }
 
+/* The host refused a range, perhaps for one page of it (locked pages do that, and what lay before is gone: llvm-
+ * project#167788). Halves of it are offered, as long as there are tries left. */
+static void give_in_parts(kvlazy_arena *a, const kvlazy_range *range, uint32_t *tries)
+{
+    size_t half = (size_t)kvl_round_down(range->bytes / 2, kvl_pages_bytes(a, 1));
+    kvlazy_range part[2] = {{range->addr, half}, {(char *)range->addr + half, range->bytes - half}};
+
+    for (int i = 0; half && i < 2 && *tries; i++) {
+        --*tries;
+        if (a->mem.decommit(a->mem.ctx, &part[i], 1) == 1)
+            record_given(a, &part[i]);
+        else
+            give_in_parts(a, &part[i], tries);
+    }
+}
+
 void kvl_arena_give(kvlazy_arena *a)
 {
-    uint32_t i = 0;
+    uint32_t i = 0, tries = PART_TRIES;
 
     while (i < a->n_range) {
         size_t left = a->n_range - i;
@@ -210,12 +364,15 @@ void kvl_arena_give(kvlazy_arena *a)
         given = given < left ? given : left;
         for (size_t k = 0; k < given; k++)
             record_given(a, &a->range[i++]);
-        if (given < left) { /* part of it may be gone (llvm-project#167788): still touched, asked again later */
+        if (given < left) { /* what stays touched is asked for again later */
             a->n_refused++;
+            if (a->gives_zeros)
+                give_in_parts(a, &a->range[i], &tries);
             i++;
         }
     }
     a->n_range = 0;
+    lower_frontiers(a);
 }
 
 void kvl_arena_zero(kvlazy_arena *a, kvl_span bytes)
@@ -232,7 +389,42 @@ void kvl_arena_zero(kvlazy_arena *a, kvl_span bytes)
     }
 }
 
-uint64_t kvl_arena_resident(const kvlazy_arena *a)
+/* An engine writes to its own arena without telling, so what is touched is no guide here. */
+static void discard_pages(kvlazy_arena *a, uint64_t first, uint64_t end)
 {
-    return a->base ? a->mem.resident(a->mem.ctx, a->base, (size_t)kvl_pages_bytes(a, a->n_page)) : 0;
+    kvlazy_range range = {a->base + kvl_pages_bytes(a, first), (size_t)kvl_pages_bytes(a, end - first)};
+
+    if (first == end)
+        return;
+    if (a->gives_zeros && a->mem.decommit(a->mem.ctx, &range, 1) == 1) {
+        record_given(a, &range);
+    } else if (a->gives_zeros && end - first > 1) {
+        discard_pages(a, first, first + (end - first) / 2);
+        discard_pages(a, first + (end - first) / 2, end);
+    } else {
+        memset(range.addr, 0, range.bytes);
+        a->n_refused++;
+    }
+}
+
+void kvl_arena_discard(kvlazy_arena *a, kvl_span bytes)
+{
+    uint64_t first = kvl_page_ceil(a, bytes.begin), end = kvl_page_floor(a, bytes.end);
+
+    if (bytes.end == a->bytes) /* what is left of the last page is nobody's */
+        bytes.end = kvl_pages_bytes(a, end = a->n_page);
+    if (first >= end) { /* no page is whole */
+        memset(a->base + bytes.begin, 0, (size_t)(bytes.end - bytes.begin));
+        return;
+    }
+    discard_pages(a, first, end);
+    memset(a->base + bytes.begin, 0, (size_t)(kvl_pages_bytes(a, first) - bytes.begin));
+    memset(a->base + kvl_pages_bytes(a, end), 0, (size_t)(bytes.end - kvl_pages_bytes(a, end)));
+}
+
+uint64_t kvl_arena_resident(const kvlazy_arena *a, uint64_t first, uint64_t end)
+{
+    const char *addr = a->base + kvl_pages_bytes(a, first);
+
+    return first < end ? a->mem.resident(a->mem.ctx, addr, (size_t)kvl_pages_bytes(a, end - first)) : 0;
 }

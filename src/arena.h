@@ -19,16 +19,38 @@
 #include "bits.h"
 #include "geometry.h"
 
+/* Part of an arena that is written from its beginning on. Where a host refuses a writable reservation, it is writable
+ * from `first` up to a frontier that moves with what is touched:
+ *
+ *     block     |0                                              |1
+ *     pages     | touched | free | touched |         read-only  | touched |    read-only
+ *     writable  |**************************|                    |*********|
+ *                                          ^ frontier
+ */
+typedef struct kvl_block {
+    uint64_t first, frontier; /* pages; the block ends where the next one begins */
+} kvl_block;
+
 struct kvlazy_arena {
+    uint64_t magic;          /* of one that an engine holds, so that a foreign handle is told by a look */
+    struct kvl_group *group; /* whose lock it is used under; NULL: no cache uses it */
+    uint32_t n_cache;        /* that use it */
+
     kvlazy_mem mem;
+    uint64_t bytes; /* as asked for */
     char *base;
-    uint32_t page_shift;
+    void *map; /* what the host gave: more than the arena where that has to be aligned */
+    size_t map_bytes;
+    uint32_t reserve_flags;
+    uint32_t page_shift; /* of the unit in which memory comes and goes, a page or a huge page */
     uint64_t n_page;
     uint64_t *touched;   /* bits, one a page */
     uint64_t n_touched;  /* pages */
     uint64_t n_released; /* pages, running total */
     uint64_t n_refused;  /* ranges the host would not take back, running total */
     bool gives_zeros;    /* a page given back reads zero: probed, some hosts' does not (qemu-user) */
+    kvl_block *block;    /* [n_block]; NULL: all of it is writable */
+    uint32_t n_block;
 
     kvlazy_range *range; /* gathered, ascending */
     uint32_t n_range, cap_range;
@@ -36,12 +58,32 @@ struct kvlazy_arena {
     uint64_t gather_end; /* pages below were looked at: two rows of one page want it once */
 };
 
-/* The page size of a host; 0 if it is none. */
-uint64_t kvl_page_bytes(const kvlazy_mem *mem);
+/* The page size of a host, or of its huge pages; 0 if it is none. */
+uint64_t kvl_page_bytes(const kvlazy_mem *mem, bool huge);
 
-/* Reserves; 0 bytes are legal and reserve nothing. KVLAZY_ENOMEM: nothing is held. */
-int kvl_arena_init(kvlazy_arena *arena, const kvlazy_mem *mem, uint64_t bytes, uint32_t reserve_flags);
+/* Reserves; 0 bytes are legal and reserve nothing. flags: KVLAZY_RESERVE_*; with HUGE_PAGES a page is a huge one.
+ * block: ascending parts for a host that refuses a writable reservation; n_block 0: it is refused then.
+ * KVLAZY_ENOMEM: nothing is held. */
+int kvl_arena_init(kvlazy_arena *arena, const kvlazy_mem *mem, uint64_t bytes, uint32_t flags, const kvl_span *block,
+                   uint32_t n_block);
 void kvl_arena_fini(kvlazy_arena *arena);
+
+/* KVLAZY_HOST_*. */
+uint32_t kvl_host_traits(const kvlazy_mem *mem);
+
+/* Bytes the machine has left; UINT64_MAX: no end is known. */
+uint64_t kvl_host_headroom(const kvlazy_mem *mem, const char *root);
+
+/* A clock for histograms; 0: there is none. */
+uint64_t kvl_host_now_ns(const kvlazy_mem *mem);
+
+/* Whether a host would grant so much, writable. Reserves nothing; a table without read-only reservations is believed
+ * to. */
+bool kvl_host_grants(const kvlazy_mem *mem, uint64_t bytes, uint32_t flags);
+
+/* Why a host refused so much, ": RLIMIT_AS is 1.0G" to go on with in a line; "" when nobody knows. */
+enum { KVL_WHY_BYTES = 80 };
+const char *kvl_host_why(const kvlazy_mem *mem, uint64_t bytes, char text[KVL_WHY_BYTES]);
 
 /* Begins a new batch of ranges, in ascending order of bytes. */
 void kvl_arena_gather(kvlazy_arena *arena);
@@ -49,8 +91,11 @@ void kvl_arena_gather(kvlazy_arena *arena);
 /* Bytes that will be written: gathers their pages that are not touched. KVLAZY_ENOMEM: no room to note them. */
 int kvl_arena_want_slow(kvlazy_arena *arena, kvl_span bytes);
 
-/* Makes the gathered pages touched; `ahead`: physically present too. KVLAZY_ENOMEM: none of them is. */
+/* Makes the gathered pages touched and writable; `ahead`: physically present too. KVLAZY_ENOMEM: none of them is. */
 int kvl_arena_commit(kvlazy_arena *arena, bool ahead);
+
+/* Takes back a commit of what is still gathered. */
+void kvl_arena_uncommit(kvlazy_arena *arena);
 
 /* Bytes nobody needs: gathers their whole pages that are touched, and those below `read_end` (a byte) that
  * reading may have made resident. When there is no room to note more, what was gathered goes first. */
@@ -62,8 +107,11 @@ void kvl_arena_give(kvlazy_arena *arena);
 /* Zeroes those of the bytes that lie on touched pages. */
 void kvl_arena_zero(kvlazy_arena *arena, kvl_span bytes);
 
-/* Bytes in RAM, as the host says. */
-uint64_t kvl_arena_resident(const kvlazy_arena *arena);
+/* The bytes read zero afterwards, and their whole pages were offered to the host. */
+void kvl_arena_discard(kvlazy_arena *arena, kvl_span bytes);
+
+/* Bytes of pages [first, end) in RAM, as the host says. */
+uint64_t kvl_arena_resident(const kvlazy_arena *arena, uint64_t first, uint64_t end);
 
 static inline uint64_t kvl_page_floor(const kvlazy_arena *arena, uint64_t byte)
 {

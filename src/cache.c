@@ -1,116 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * cache: creates, links and destroys caches, hands out what can be looked at, and holds what every call does first
- * and last.
- */
+/* cache: creates, looks at and destroys caches. */
 #include "cache.h"
 
+#include <bsd/stdlib.h>
+
 #define MAGIC UINT64_C(0x6b766c617a790001) /* "kvlazy", layout 1 */
-
-/* Stamps of cells are 32 bits of milliseconds, 49 days. Every 12 days, or when the clock leaps, what is older
- * than 37 is made 37 days old, so that no age ever wraps. */
-#define AGING_MS (UINT64_C(1) << 30)
-#define AGE_MAX_MS (UINT32_MAX - (uint32_t)AGING_MS)
-
-/* ------------------------------------------------------------------------------------------- entry and exit */
 
 bool kvl_is_cache(const kvlazy_cache *c)
 {
     return c && c->magic == MAGIC;
-}
-
-/* The lock and the scratch are the library's own, and a cache is never an object declared const. */
-static kvlazy_cache *mutable(const kvlazy_cache *c)
-{
-    return (kvlazy_cache *)(uintptr_t)c;
-}
-
-int kvl_enter_seq(kvlazy_cache *c)
-{
-    if (!kvl_is_cache(c))
-        return KVLAZY_EINVAL;
-    if (KVL_LIKELY(pthread_mutex_trylock(&c->group->lock) == 0))
-        return KVLAZY_OK;
-    atomic_fetch_add(&c->group->n_waiting, 1);
-    pthread_mutex_lock(&c->group->lock);
-    atomic_fetch_sub(&c->group->n_waiting, 1);
-    return KVLAZY_OK;
-}
-
-int kvl_leave_seq(kvlazy_cache *c, int status)
-{
-    kvl_window_follow(c);
-    return kvl_leave(c, status);
-}
-
-int kvl_enter(const kvlazy_cache *cache)
-{
-    int status = kvl_enter_seq(mutable(cache));
-
-    if (!status)
-        kvl_window_follow(mutable(cache));
-    return status;
-}
-
-void kvl_follow_group(kvlazy_cache *c)
-{
-    for (kvlazy_cache *m = c->group->n_torn ? c->group->first : NULL; m; m = m->next)
-        kvl_window_follow(m);
-}
-
-int kvl_enter_group(kvlazy_cache *c)
-{
-    int status = kvl_enter_seq(c);
-
-    if (!status)
-        kvl_follow_group(c);
-    return status;
-}
-
-int kvl_leave(const kvlazy_cache *cache, int status)
-{
-    enum { TOLD = 3 }; /* caches of a group that a call may have notes of; more are told later */
-    kvlazy_cache *c = mutable(cache);
-    kvl_log lines[TOLD];
-    uint32_t n = 0;
-
-    kvl_check_or_die(c);
-    for (kvlazy_cache *m = c->group->first; m && n < TOLD; m = m->next)
-        if (KVL_UNLIKELY(m->log.n_line))
-            kvl_log_take(&m->log, &lines[n++]);
-    pthread_mutex_unlock(&c->group->lock);
-    for (uint32_t i = 0; i < n; i++)
-        kvl_log_tell(&lines[i]);
-    return status;
-}
-
-static void age_cells(kvlazy_cache *c, uint64_t from_ms, uint64_t to_ms)
-{
-    if (KVL_LIKELY(to_ms - c->aged_ms < AGING_MS))
-        return;
-    for (uint32_t s = 0; s < c->params.n_stream; s++)
-        kvl_cells_age_all(&c->stream[s].cells, kvl_stamp(c, from_ms), to_ms - from_ms, AGE_MAX_MS);
-    c->aged_ms = to_ms;
-}
-
-uint64_t kvl_now(kvlazy_cache *c)
-{
-    uint64_t now_ms = kvl_max(c->group->now_ms, c->arena.mem.now_ms(c->arena.mem.ctx));
-
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
-        age_cells(m, c->group->now_ms, now_ms);
-    return c->group->now_ms = now_ms;
-}
-
-uint32_t kvl_stamp(const kvlazy_cache *c, uint64_t now_ms)
-{
-    return (uint32_t)(now_ms - c->epoch_ms);
-}
-
-void kvl_note_fallow(kvlazy_cache *c, uint64_t now_ms)
-{
-    if (c->params.slot_shrink_idle_ms)
-        c->fallow_due_ms = kvl_min(c->fallow_due_ms, now_ms + c->params.slot_shrink_idle_ms);
 }
 
 /* ------------------------------------------------------------------------------------------- parts */
@@ -123,6 +21,9 @@ static int init_streams(kvlazy_cache *c)
     for (uint32_t s = 0; s < p->n_stream; s++) {
         int status = kvl_cells_init(&c->stream[s].cells, p->kv_size, p->n_seq_max, s, n_seq, p->n_pos_per_token > 1);
 
+        if (kvl_is_outside(c))
+            c->stream[s].cells.owner_words = 0; /* the mirror knows which cells are in use, not whose they are */
+
         if (status)
             return status;
         c->stream[s].cap_said = kvl_policy_cap(p->kv_size, p->kv_size_initial, p->n_pad, 0);
@@ -130,10 +31,35 @@ static int init_streams(kvlazy_cache *c)
     return KVLAZY_OK;
 }
 
-static int init_parts(kvlazy_cache *c, const kvlazy_mem *mem)
+static uint32_t reserve_flags(const kvlazy_params *p)
+{
+    return (p->flags & KVLAZY_DONTFORK ? KVLAZY_RESERVE_DONTFORK : 0) |
+           (p->flags & KVLAZY_HUGE_PAGES ? KVLAZY_RESERVE_HUGE_PAGES : 0);
+}
+
+/* What the library laid out, in parts that are written from their beginning on: a tensor and stream each. */
+static int init_own(kvlazy_cache *c)
+{
+    const kvl_geometry *g = &c->geometry;
+    uint32_t n = 0;
+
+    if (!g->own_bytes)
+        return KVLAZY_OK;
+    kvl_span *block = reallocarray(NULL, (size_t)g->n_host * g->n_stream, sizeof *block);
+    if (!block)
+        return KVLAZY_ENOMEM;
+    for (const kvl_tensor *t = g->tensor; t < g->tensor + g->n_host; t++)
+        for (uint32_t s = 0; t->arena + 1 == g->n_arena && s < g->n_stream; s++)
+            block[n++] = (kvl_span){t->offset + s * t->stream_stride, t->offset + (s + 1) * t->stream_stride};
+    int status = kvl_arena_init(&c->own, c->params.mem, g->own_bytes, reserve_flags(&c->params), block, n);
+    free(block);
+    g->arena[g->n_arena - 1] = &c->own;
+    return status;
+}
+
+static int init_parts(kvlazy_cache *c)
 {
     const kvlazy_params *p = &c->params;
-    uint32_t flags = p->flags & KVLAZY_DONTFORK ? KVLAZY_RESERVE_DONTFORK : 0;
 
     c->stream = calloc(p->n_stream, sizeof *c->stream);
     c->seq = calloc(p->n_seq_max, sizeof *c->seq);
@@ -144,7 +70,7 @@ static int init_parts(kvlazy_cache *c, const kvlazy_mem *mem)
         return KVLAZY_ENOMEM;
     int status = init_streams(c);
     if (!status)
-        status = kvl_arena_init(&c->arena, mem, c->geometry.reserved_bytes, flags);
+        status = init_own(c);
     return status;
 }
 
@@ -152,7 +78,7 @@ static void free_parts(kvlazy_cache *c)
 {
     kvl_plan *plan = &c->plan;
 
-    kvl_arena_fini(&c->arena);
+    kvl_arena_fini(&c->own);
     for (uint32_t s = 0; c->stream && s < c->params.n_stream; s++)
         kvl_cells_fini(&c->stream[s].cells);
     free(plan->ubatch);
@@ -164,6 +90,7 @@ static void free_parts(kvlazy_cache *c)
     free(plan->victim);
     free(plan->run);
     free(c->mask_key);
+    free(c->host_root);
     free(c->stream);
     free(c->seq);
     free(c->active);
@@ -173,82 +100,39 @@ static void free_parts(kvlazy_cache *c)
     free(c);
 }
 
-/* ------------------------------------------------------------------------------------------- groups */
-
-static kvl_group *new_group(void)
-{
-    kvl_group *group = calloc(1, sizeof *group);
-
-    if (group && pthread_mutex_init(&group->lock, NULL) != 0) {
-        free(group);
-        group = NULL;
-    }
-    return group;
-}
-
-/* The newest member is the last. The lock is held, or nobody else knows the group yet. */
-static void join(kvl_group *group, kvlazy_cache *c)
-{
-    kvlazy_cache **end = &group->first;
-
-    while (*end)
-        end = &(*end)->next;
-    *end = c;
-    c->group = group;
-    c->epoch_ms = c->aged_ms = group->now_ms;
-}
-
-static int join_or_found(kvlazy_cache *with, kvlazy_cache *c)
-{
-    if (with) {
-        if (kvl_enter(with))
-            return KVLAZY_EINVAL;
-        kvl_now(with);
-        join(with->group, c);
-        return kvl_leave(with, KVLAZY_OK);
-    }
-    kvl_group *group = new_group();
-    if (!group)
-        return KVLAZY_ENOMEM;
-    group->now_ms = c->arena.mem.now_ms(c->arena.mem.ctx);
-    join(group, c);
-    return KVLAZY_OK;
-}
-
-static void leave_group(kvlazy_cache *c)
-{
-    kvl_group *group = c->group;
-    kvlazy_cache **at = &group->first;
-
-    kvl_enter(c);
-    while (*at != c)
-        at = &(*at)->next;
-    *at = c->next;
-    bool last = !group->first;
-    pthread_mutex_unlock(&group->lock);
-    if (!last)
-        return;
-    pthread_mutex_destroy(&group->lock);
-    free(group);
-}
-
 /* ------------------------------------------------------------------------------------------- create, destroy */
 
 /* Sizes of what the parameters ask for, or why not. */
 static int lay_out(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log)
 {
-    uint64_t page_bytes = kvl_page_bytes(p->mem);
+    uint64_t page_bytes = kvl_page_bytes(p->mem, p->flags & KVLAZY_HUGE_PAGES);
+    kvl_complaint complaint;
 
     if (!page_bytes) {
         kvl_log_note(log, KVLAZY_LOG_ERROR, "mem page_bytes: must be a power of two");
         return KVLAZY_EINVAL;
     }
-    int status = kvl_geometry_init(geometry, p->layers, p->n_layer, p->kv_size, p->n_stream, page_bytes);
-    if (status == KVLAZY_EINVAL)
-        kvl_log_note(log, KVLAZY_LOG_ERROR,
-                     "kv_size = %u cells, %u streams, %u layers: more bytes than an address holds", p->kv_size,
-                     p->n_stream, p->n_layer);
+    int status = kvl_geometry_init(geometry, p->layers, p->n_layer, p->kv_size, p->n_stream, page_bytes,
+                                   kvl_extent_of_arena, &complaint);
+    if (status)
+        kvl_log_note(log, KVLAZY_LOG_ERROR, "layer %u, kv_size %u, %u streams: %s", complaint.layer_id, p->kv_size,
+                     p->n_stream, complaint.what);
     return status;
+}
+
+/* "" says that the machine's limits are not read. */
+static int copy_root(kvlazy_cache *c)
+{
+    const char *root = c->params.host_root;
+
+    c->params.host_root = NULL;
+    if (root && !*root)
+        return KVLAZY_OK;
+    size_t bytes = strlen(root ? root : "/") + 1;
+    c->host_root = malloc(bytes);
+    if (c->host_root)
+        memcpy(c->host_root, root ? root : "/", bytes);
+    return c->host_root ? KVLAZY_OK : KVLAZY_ENOMEM;
 }
 
 static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, kvlazy_cache **cache)
@@ -261,16 +145,28 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
     }
     c->params = *p;
     c->geometry = *geometry;
+    c->mem = *p->mem;
+    if (p->cell_ops)
+        c->cell_ops = *p->cell_ops;
+    c->params.cell_ops = NULL;
+    uint32_t traits = kvl_host_traits(&c->mem);
+    c->commits_ahead = !(p->flags & KVLAZY_NO_COMMIT_AHEAD) && !(traits & (KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED));
     c->log = *log;
     c->fallow_due_ms = c->retry_ms = KVL_NEVER;
     c->refused = -1;
-    int status = init_parts(c, p->mem);
-    c->params.mem = &c->arena.mem; /* the copy */
+    int status = init_parts(c);
+    c->params.mem = &c->mem; /* the copy */
     c->params.layers = NULL;
     c->params.name = NULL;
     if (!status)
-        status = join_or_found(p->with, c);
+        status = copy_root(c);
+    if (!status && p->pool)
+        status = kvl_share_join(&c->share, p->pool, p->pool_min_bytes, p->pool_weight);
+    if (!status)
+        status = kvl_join_group(p->with, c);
     if (status) {
+        kvl_share_leave(&c->share);
+        kvl_share_give_back(&c->share);
         free_parts(c);
         return status;
     }
@@ -282,11 +178,19 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
 /* Linked caches see the same sequences. */
 static int check_with(const kvlazy_params *p, kvl_log *log)
 {
-    if (!p->with ||
-        (kvl_is_cache(p->with) && p->with->params.n_seq_max == p->n_seq_max && p->with->params.n_stream == p->n_stream))
+    if (!p->with || (kvl_is_cache(p->with) && p->with->params.n_seq_max == p->n_seq_max &&
+                     p->with->params.n_stream == p->n_stream && kvl_is_outside(p->with) == (p->cell_ops != NULL)))
         return KVLAZY_OK;
-    kvl_log_note(log, KVLAZY_LOG_ERROR, "with: must be a cache of %u streams and %u sequences too", p->n_stream,
-                 p->n_seq_max);
+    kvl_log_note(log, KVLAZY_LOG_ERROR, "with: must be a cache of %u streams and %u sequences too, %s cell_ops",
+                 p->n_stream, p->n_seq_max, p->cell_ops ? "with" : "without");
+    return KVLAZY_EINVAL;
+}
+
+static int check_pool(const kvlazy_params *p, kvl_log *log)
+{
+    if (!p->pool || kvl_is_pool(p->pool))
+        return KVLAZY_OK;
+    kvl_log_note(log, KVLAZY_LOG_ERROR, "pool = %p: is no pool", (const void *)p->pool);
     return KVLAZY_EINVAL;
 }
 
@@ -299,29 +203,44 @@ static void say_created(const kvlazy_cache *c, kvl_log *log)
                  kvl_human(cell, c->geometry.cell_bytes), c->params.kv_size_initial);
 }
 
+/* All that can be wrong with what is asked for, whoever uses its arenas now. KVLAZY_OK: a layout is held. */
+static int read_params(const kvlazy_params *asked, kvlazy_params *p, kvlazy_mem *mem, kvl_geometry *geometry,
+                       kvl_log *log)
+{
+    int status = kvl_params_resolve(asked, p, mem, log);
+
+    if (!status)
+        status = check_with(p, log);
+    if (!status)
+        status = check_pool(p, log);
+    return status ? status : lay_out(p, geometry, log);
+}
+
 int kvlazy_create(const kvlazy_params *asked, kvlazy_cache **cache)
 {
     kvlazy_params params;
+    kvlazy_mem mem;
     kvl_geometry geometry;
     kvl_log log;
 
     if (!cache)
         return KVLAZY_EINVAL;
-    int status = kvl_params_resolve(asked, &params, &log);
-    if (!status)
-        status = check_with(&params, &log);
-    if (!status)
-        status = lay_out(&params, &geometry, &log);
+    int status = read_params(asked, &params, &mem, &geometry, &log);
     if (!status) {
-        uint64_t reserved_bytes = geometry.reserved_bytes;
-        char text[KVL_HUMAN_BYTES];
+        status = kvl_may_use_arenas(&geometry, params.with, &log);
+        if (status)
+            kvl_geometry_fini(&geometry);
+    }
+    if (!status) {
+        uint64_t reserved_bytes = geometry.reserved_bytes, own_bytes = geometry.own_bytes;
+        char text[KVL_HUMAN_BYTES], why[KVL_WHY_BYTES];
 
         status = create(&params, &geometry, &log, cache);
         if (!status)
             say_created(*cache, &log);
         else
-            kvl_log_note(&log, KVLAZY_LOG_ERROR, "%s to reserve: %s", kvl_human(text, reserved_bytes),
-                         kvlazy_status_message(status));
+            kvl_log_note(&log, KVLAZY_LOG_ERROR, "%s to reserve: %s%s", kvl_human(text, reserved_bytes),
+                         kvlazy_status_message(status), kvl_host_why(params.mem, own_bytes, why));
     }
     kvl_log_tell(&log);
     return status;
@@ -331,22 +250,31 @@ void kvlazy_destroy(kvlazy_cache *c)
 {
     if (!kvl_is_cache(c))
         return;
-    leave_group(c);
+    kvl_lock(c);
+    const kvl_watcher *watcher = kvl_begin_leaving(c);
+    kvl_leave(c, KVLAZY_OK);
+    if (watcher)
+        watcher->settle(watcher->ctx);
+    kvl_share_leave(&c->share);
+    kvl_leave_group(c);
+    if (watcher)
+        watcher->lost(watcher->ctx);
+    kvl_share share = c->share;
     c->magic = 0;
     free_parts(c);
+    kvl_share_give_back(&share); /* not before the pages are gone */
 }
 
 int kvlazy_plan(const kvlazy_params *asked, kvlazy_plan_info *info)
 {
     kvlazy_params p;
+    kvlazy_mem mem;
     kvl_geometry geometry;
     kvl_log log;
 
     if (!info || !kvl_struct_fits(info, sizeof *info))
         return KVLAZY_EINVAL;
-    int status = kvl_params_resolve(asked, &p, &log);
-    if (!status)
-        status = lay_out(&p, &geometry, &log);
+    int status = read_params(asked, &p, &mem, &geometry, &log);
     kvl_log_tell(&log);
     if (status)
         return status;
@@ -360,7 +288,7 @@ int kvlazy_plan(const kvlazy_params *asked, kvlazy_plan_info *info)
         .n_stream = p.n_stream,
         .n_seq_max = p.n_seq_max,
         .n_pad = p.n_pad,
-        .writable_cells = p.kv_size,
+        .writable_cells = kvl_host_grants(p.mem, geometry.own_bytes, reserve_flags(&p)) ? p.kv_size : 0,
     };
     kvl_geometry_fini(&geometry);
     kvl_struct_copy(info, info->struct_size, &plan, sizeof plan);
@@ -377,12 +305,13 @@ static int tensor_of(const kvlazy_cache *c, uint32_t layer_id, bool is_v, kvlazy
     const kvl_tensor *t = kvl_geometry_find(&c->geometry, layer_id, is_v);
     if (!t)
         return kvl_geometry_find(&c->geometry, layer_id, !is_v) ? KVLAZY_ENOTSUP : KVLAZY_EINVAL;
-    *out = (kvlazy_tensor){
-        .data = c->arena.base + t->offset,
-        .cell_stride = (size_t)t->cell_stride,
-        .stream_stride = (size_t)t->stream_stride,
-        .row_bytes = (size_t)t->cell_stride,
-    };
+    memset(out, 0, sizeof *out); /* all of it, so that two answers compare equal byte by byte */
+    out->data = t->on_device ? NULL : c->geometry.arena[t->arena]->base + t->offset;
+    out->cell_stride = (size_t)t->cell_stride;
+    out->channel_stride = t->n_channel ? (size_t)t->lane_stride : 0;
+    out->stream_stride = (size_t)t->stream_stride;
+    out->row_bytes = (size_t)(t->cell_bytes * t->n_lane);
+    out->n_channel = t->n_channel;
     return KVLAZY_OK;
 }
 
@@ -402,6 +331,8 @@ int kvlazy_cells(const kvlazy_cache *c, uint32_t stream, kvlazy_cells_view *view
         return KVLAZY_EINVAL;
     if (kvl_enter(c))
         return KVLAZY_EINVAL;
+    if (kvl_is_outside(c))
+        return kvl_leave(c, KVLAZY_ENOTSUP);
     if (stream >= c->params.n_stream)
         return kvl_leave(c, KVLAZY_EINVAL);
     const kvl_cells *cells = &c->stream[stream].cells;
@@ -426,7 +357,20 @@ uint32_t kvl_soft_cap(const kvlazy_cache *c, const kvl_stream *stream, uint64_t 
     uint32_t window = p->slot_shrink_idle_ms ? p->slot_shrink_idle_ms : UINT32_MAX; /* 0: nothing ever decays */
     uint32_t end = kvl_cells_recent_end(&stream->cells, kvl_stamp(c, now_ms), window);
 
+    end = end > stream->ensured ? end : stream->ensured;
     return kvl_policy_cap(p->kv_size, p->kv_size_initial, p->n_pad, end);
+}
+
+uint32_t kvlazy_cap(const kvlazy_cache *cache, uint32_t stream)
+{
+    kvlazy_cache *c = (kvlazy_cache *)(uintptr_t)cache; /* only its clock moves */
+
+    if (kvl_enter(c))
+        return 0;
+    uint32_t cap = stream < c->params.n_stream ? kvl_soft_cap(c, &c->stream[stream], kvl_now(c)) : 0;
+
+    kvl_leave(c, KVLAZY_OK);
+    return cap;
 }
 
 void kvl_say_cap(kvlazy_cache *c, kvl_stream *stream, uint32_t cap)
@@ -442,7 +386,8 @@ void kvl_say_cap(kvlazy_cache *c, kvl_stream *stream, uint32_t cap)
 static void clear_one(kvlazy_cache *c, bool data, uint64_t now_ms)
 {
     kvl_look_before(c);
-    for (uint32_t s = 0; s < c->params.n_stream; s++)
+    kvl_outside_sync(c, now_ms); /* an engine clears its own cells first */
+    for (uint32_t s = 0; !kvl_is_outside(c) && s < c->params.n_stream; s++)
         kvl_cells_clear(&c->stream[s].cells, kvl_stamp(c, now_ms));
     for (uint32_t i = 0; i < c->params.n_seq_max; i++) {
         c->seq[i].evicted = false;

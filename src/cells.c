@@ -33,7 +33,8 @@ void kvl_cells_fini(kvl_cells *c)
 
 /* The arrays as parts of one block, widest first, so that growing is one allocation: all or nothing.
  *
- *     | owner: n · owner_words · 8 | used | fallow | keep: n / 8 each | pos | shift | emptied | ext_y | ext_x: n · 4 |
+ *     | owner: n · owner_words · 8 | used | fallow | ahead | keep: n / 8 each | pos | shift | emptied | ext_y | ext_x:
+ * n · 4 |
  */
 static bool carve(kvl_cells *c, uint32_t cap_cell)
 {
@@ -41,7 +42,7 @@ static bool carve(kvl_cells *c, uint32_t cap_cell)
     uint64_t owner_bytes, bytes;
 
     if (kvl_mul_overflows((uint64_t)cap_cell * sizeof(uint64_t), c->owner_words, &owner_bytes) ||
-        kvl_add_overflows(owner_bytes, 3 * words * sizeof(uint64_t) + n_column * (uint64_t)cap_cell * sizeof(uint32_t),
+        kvl_add_overflows(owner_bytes, 4 * words * sizeof(uint64_t) + n_column * (uint64_t)cap_cell * sizeof(uint32_t),
                           &bytes) ||
         bytes > PTRDIFF_MAX)
         return false;
@@ -50,7 +51,8 @@ static bool carve(kvl_cells *c, uint32_t cap_cell)
         return false;
     c->used = c->owner + (size_t)cap_cell * c->owner_words;
     c->fallow = c->used + words;
-    c->keep = c->fallow + words;
+    c->ahead = c->fallow + words;
+    c->keep = c->ahead + words;
     c->pos = (kvlazy_pos *)(c->keep + words);
     c->shift = c->pos + cap_cell;
     c->emptied = (uint32_t *)(c->shift + cap_cell);
@@ -70,6 +72,7 @@ static void copy_arrays(kvl_cells *to, const kvl_cells *from)
     memcpy(to->owner, from->owner, n * from->owner_words * sizeof *to->owner);
     memcpy(to->used, from->used, words * sizeof *to->used);
     memcpy(to->fallow, from->fallow, words * sizeof *to->fallow);
+    memcpy(to->ahead, from->ahead, words * sizeof *to->ahead);
     memcpy(to->keep, from->keep, words * sizeof *to->keep);
     memcpy(to->pos, from->pos, n * sizeof *to->pos);
     memcpy(to->shift, from->shift, n * sizeof *to->shift);
@@ -89,6 +92,7 @@ static void begin_cells(kvl_cells *c, uint32_t n_cell)
     memset(c->owner + old * c->owner_words, 0, n * c->owner_words * sizeof *c->owner);
     memset(c->used + old_words, 0, words * sizeof *c->used);
     memset(c->fallow + old_words, 0, words * sizeof *c->fallow);
+    memset(c->ahead + old_words, 0, words * sizeof *c->ahead);
     memset(c->keep + old_words, 0, words * sizeof *c->keep);
     memset(c->pos + old, 0xff, n * sizeof *c->pos);
     memset(c->shift + old, 0, n * sizeof *c->shift);
@@ -396,13 +400,52 @@ void kvl_cells_reposition(kvl_cells *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy
     kvl_index_merge(x, begin, end - n_gone);
 }
 
+/* ------------------------------------------------------------------------------------------- moving */
+
+static void move_cell(kvl_cells *c, uint32_t from, uint32_t to, uint32_t stamp)
+{
+    uint64_t *owner = kvl_cells_owners(c, from);
+
+    kvl_cells_put(c, to, c->pos[from]);
+    memcpy(kvl_cells_owners(c, to), owner, c->owner_words * sizeof *owner);
+    for (kvlazy_seq_id seq = -1; (seq = kvl_cells_next_owner(c, from, seq + 1)) >= 0;)
+        kvl_index_rename(kvl_cells_index(c, seq), c->pos[from], from, to);
+    memset(owner, 0, c->owner_words * sizeof *owner);
+    kvl_cells_set_shift(c, to, c->shift[from]);
+    if (c->planes) {
+        c->ext_y[to] = c->ext_y[from];
+        c->ext_x[to] = c->ext_x[from];
+    }
+    vacate(c, from, stamp);
+}
+
+void kvl_cells_move(kvl_cells *c, uint32_t from, uint32_t to, uint32_t n, uint32_t stamp)
+{
+    KVL_ASSERT(to + n <= from);
+    for (uint32_t i = 0; i < n; i++)
+        move_cell(c, from + i, to + i, stamp);
+}
+
 /* ------------------------------------------------------------------------------------------- decay */
 
 void kvl_cells_settle(kvl_cells *c, uint32_t cell)
 {
     KVL_ASSERT(kvl_bit_get(c->fallow, cell));
     kvl_bit_clear(c->fallow, cell);
+    kvl_bit_clear(c->ahead, cell);
     c->n_fallow--;
+}
+
+void kvl_cells_ahead(kvl_cells *c, uint32_t begin, uint32_t end, uint32_t stamp)
+{
+    for (uint32_t cell = begin; cell < end; cell++) {
+        if (kvl_bit_get(c->used, cell) || (kvl_bit_get(c->fallow, cell) && !kvl_bit_get(c->ahead, cell)))
+            continue;
+        c->n_fallow += !kvl_bit_get(c->fallow, cell);
+        kvl_bit_set(c->fallow, cell);
+        kvl_bit_set(c->ahead, cell);
+        c->emptied[cell] = stamp;
+    }
 }
 
 void kvl_cells_age_all(kvl_cells *c, uint32_t stamp, uint64_t passed, uint32_t max)
@@ -417,7 +460,7 @@ uint32_t kvl_cells_recent_end(const kvl_cells *c, uint32_t stamp, uint32_t age)
     uint32_t top = c->n_fallow ? c->n_cell : 0;
 
     while ((top = (uint32_t)kvl_bits_top(c->fallow, top)) > c->used_end)
-        if (kvl_cells_age(c, top - 1, stamp) < age)
+        if (!kvl_bit_get(c->ahead, top - 1) && kvl_cells_age(c, top - 1, stamp) < age)
             return top;
         else
             top--;
@@ -440,12 +483,14 @@ static kvl_fault check_cell(const kvl_cells *c, uint32_t cell, uint64_t *n_owner
     bool used = kvl_bit_get(c->used, cell);
 
     MUST_BE("a cell is used exactly if it has a position, cell", c->pos[cell] >= 0, used);
-    MUST_BE("a cell is used exactly if it has an owner, cell", n > 0, used);
+    MUST_BE("a cell is used exactly if it has an owner, cell", n > 0, used && c->owner_words);
     MUST_BE("a live cell is not fallow, cell", used && kvl_bit_get(c->fallow, cell), 0);
+    MUST_BE("a cell ahead is fallow, cell", kvl_bit_get(c->ahead, cell) && !kvl_bit_get(c->fallow, cell), 0);
     MUST_BE("an empty cell has no shift, cell", !used && c->shift[cell], 0);
     MUST_BE("an empty cell has no second plane, cell", !used && c->planes && (c->ext_y[cell] || c->ext_x[cell]), 0);
     *n_shifted += c->shift[cell] != 0;
-    MUST_BE("owners of this stream", kvl_bits_count(owner, c->seq_first, c->seq_first + c->n_seq), n);
+    if (c->owner_words) /* else nobody is known to own any */
+        MUST_BE("owners of this stream", kvl_bits_count(owner, c->seq_first, c->seq_first + c->n_seq), n);
     *n_owner += n;
     return (kvl_fault){0};
 }

@@ -6,7 +6,8 @@
  * A cell is in one of three states:
  *
  *     live      a token: used bit, pos ≥ 0, one owner or more, an index entry for each owner
- *     fallow    emptied, and its row's bytes not settled yet: fallow bit, and `emptied` says when
+ *     fallow    emptied, and its row's bytes not settled yet: fallow bit, and `emptied` says when;
+ *               or its pages were committed ahead of a token that did not come yet: ahead bit too
  *     settled   never used, or its bytes were given back or zeroed since
  *
  * Each sequence has an index: (position, cell) sorted by position, so that its end is where most work
@@ -36,6 +37,7 @@ typedef struct kvl_cells {
     uint32_t free_min;         /* every cell below is live */
     uint64_t *owner;           /* [n_cell][owner_words]; all the arrays are parts of one block */
     uint64_t *used, *fallow;   /* bits */
+    uint64_t *ahead;           /* bits: fallow for pages that were committed ahead, and has held no token since */
     uint64_t *keep;            /* bits, scratch for whoever plans a release: cells whose pages stay */
     kvlazy_pos *pos;           /* -1: empty */
     kvlazy_pos *shift;         /* new - old position since K was last rotated; 0: empty */
@@ -101,13 +103,19 @@ void kvl_cells_rotated(kvl_cells *cells);
 /* A copied token brings a pending shift with it. */
 void kvl_cells_set_shift(kvl_cells *cells, uint32_t cell, kvlazy_pos shift);
 
+/* n tokens go down to cells from `to` on, with all that is known of them; to + n ≤ from, and those are free. */
+void kvl_cells_move(kvl_cells *cells, uint32_t from, uint32_t to, uint32_t n, uint32_t stamp);
+
+/* The pages of [begin, end) were committed ahead: those that are settled are fallow now. */
+void kvl_cells_ahead(kvl_cells *cells, uint32_t begin, uint32_t end, uint32_t stamp);
+
 /* A fallow cell's bytes were given back or zeroed. */
 void kvl_cells_settle(kvl_cells *cells, uint32_t cell);
 
 /* Recomputes everything kept; `what` is NULL when all is well. Cost: O(n_cell + tokens). */
 kvl_fault kvl_cells_check(const kvl_cells *cells);
 
-/* One past the highest cell that is live, or fallow and emptied less than `age` before `stamp`. */
+/* One past the highest cell that is live, or was less than `age` before `stamp`. */
 uint32_t kvl_cells_recent_end(const kvl_cells *cells, uint32_t stamp, uint32_t age);
 
 static inline kvl_index *kvl_cells_index(const kvl_cells *cells, kvlazy_seq_id seq)

@@ -8,11 +8,26 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static kvl_fault check_arena(const kvlazy_arena *a)
+static kvl_fault check_arenas(const kvl_geometry *g)
 {
-    uint64_t n = a->touched ? kvl_bits_count(a->touched, 0, a->n_page) : 0;
+    for (uint32_t i = 0; i < g->n_arena; i++) {
+        const kvlazy_arena *a = g->arena[i];
+        uint64_t n = a->touched ? kvl_bits_count(a->touched, 0, a->n_page) : 0;
 
-    return a->n_touched != n ? (kvl_fault){"touched pages, bitmap", a->n_touched, n} : (kvl_fault){0};
+        if (a->n_touched != n)
+            return (kvl_fault){"touched pages, bitmap", a->n_touched, n};
+    }
+    return (kvl_fault){0};
+}
+
+/* What is remembered of the bitmaps is what they say. */
+static kvl_fault check_ready(const kvlazy_cache *c, uint32_t s)
+{
+    const kvl_stream *stream = &c->stream[s];
+
+    if (stream->ready_begin == stream->ready_end || kvl_rows_touched(c, s, stream->ready_begin, stream->ready_end))
+        return (kvl_fault){0};
+    return (kvl_fault){"a ready cell's page is not touched; cells from, to", stream->ready_begin, stream->ready_end};
 }
 
 /* Rows of live cells are about to be read, or were written: their pages are touched. */
@@ -23,17 +38,19 @@ static kvl_fault check_live_touched(const kvlazy_cache *c, uint32_t s)
 
     for (uint32_t i = 0; (i = (uint32_t)kvl_bits_next(cells->used, i, end, true)) < end; i = stop) {
         stop = (uint32_t)kvl_bits_next(cells->used, i, end, false);
-        for (uint32_t t = 0; t < c->geometry.n_tensor; t++)
-            if (!kvl_arena_has(&c->arena, kvl_tensor_span(&c->geometry.tensor[t], s, i, stop)))
-                return (kvl_fault){"a live cell's page is not touched; run of cells from, to", i, stop};
+        if (!kvl_rows_touched(c, s, i, stop))
+            return (kvl_fault){"a live cell's page is not touched; run of cells from, to", i, stop};
     }
     return (kvl_fault){0};
 }
 
-/* A touched page has a cell that will come due, or one that lives: else nothing would ever give it back. */
+/* A touched page has a cell that will come due, or one that lives: else nothing would ever give it back. Of an engine's
+ * own arena pages may stay for bytes that are not ours. */
 static kvl_fault check_all_due(kvlazy_cache *c)
 {
-    if (c->arena.n_refused)
+    const kvl_geometry *g = &c->geometry;
+
+    if (c->n_refused || g->n_arena > 1 || (g->n_arena && g->arena[0] != &c->own))
         return (kvl_fault){0}; /* what the host refused waits for its own time */
     kvl_keep_live(c);
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
@@ -43,8 +60,8 @@ static kvl_fault check_all_due(kvlazy_cache *c)
             cells->keep[w] |= cells->fallow[w];
     }
     uint64_t n = kvl_kept_pages(c, true);
-    return n != c->arena.n_touched ? (kvl_fault){"touched pages, under live or fallow cells", c->arena.n_touched, n}
-                                   : (kvl_fault){0};
+    uint64_t n_touched = kvl_touched_pages(c);
+    return n != n_touched ? (kvl_fault){"touched pages, under live or fallow cells", n_touched, n} : (kvl_fault){0};
 }
 
 static kvl_fault check_seqs(const kvlazy_cache *c)
@@ -58,14 +75,22 @@ static kvl_fault check_seqs(const kvlazy_cache *c)
     return (kvl_fault){0};
 }
 
-static kvl_fault check(kvlazy_cache *c)
+/* An engine's cells and arenas can be wrong by its own doing. */
+static bool is_all_ours(const kvlazy_cache *c)
 {
-    kvl_fault fault = check_arena(&c->arena);
+    return !kvl_is_outside(c) && (!c->geometry.n_arena || c->geometry.arena[0] == &c->own);
+}
+
+static kvl_fault check(kvlazy_cache *c, bool ours_only)
+{
+    kvl_fault fault = check_arenas(&c->geometry);
 
     for (uint32_t s = 0; !fault.what && s < c->params.n_stream; s++)
         fault = kvl_cells_check(&c->stream[s].cells);
-    for (uint32_t s = 0; !fault.what && s < c->params.n_stream; s++)
+    for (uint32_t s = 0; !fault.what && (is_all_ours(c) || !ours_only) && s < c->params.n_stream; s++)
         fault = check_live_touched(c, s);
+    for (uint32_t s = 0; !fault.what && s < c->params.n_stream; s++)
+        fault = check_ready(c, s);
     if (!fault.what)
         fault = check_all_due(c);
     return fault.what ? fault : check_seqs(c);
@@ -86,7 +111,7 @@ int kvlazy_check(const kvlazy_cache *cache, const char **reason)
 
     if (kvl_enter(c))
         return KVLAZY_EINVAL;
-    kvl_fault fault = check(c);
+    kvl_fault fault = check(c, false);
     const char *text = describe(c, &fault);
 
     if (reason)
@@ -97,7 +122,7 @@ int kvlazy_check(const kvlazy_cache *cache, const char **reason)
 #if KVLAZY_CHECKS >= 2
 void kvl_check_or_die(kvlazy_cache *c)
 {
-    kvl_fault fault = check(c);
+    kvl_fault fault = check(c, true);
 
     describe(c, &fault);
     KVL_ASSERT(!fault.what);

@@ -31,6 +31,8 @@ typedef struct transfer {
     const kvl_index *from;
     uint32_t begin, n;
     uint32_t *cell; /* [n] */
+    kvl_run *run;   /* [n_run], the same */
+    uint32_t n_run;
 } transfer;
 
 /* The lowest cells of dst that are free, once what it held in the range is gone. Uses dst's keep bits. */
@@ -55,6 +57,27 @@ static int find_cells(kvlazy_cache *c, const transfer *t, kvlazy_seq_id dst, kvl
     return KVLAZY_OK;
 }
 
+static uint32_t stream_number(const kvlazy_cache *c, const kvl_stream *stream)
+{
+    return (uint32_t)(stream - c->stream);
+}
+
+/* The rows to be written. */
+static void find_runs(const kvlazy_cache *c, transfer *t)
+{
+    uint32_t dst = stream_number(c, t->dst);
+
+    t->n_run = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        kvl_run *last = t->n_run ? &t->run[t->n_run - 1] : NULL;
+
+        if (last && last->end == t->cell[i])
+            last->end++;
+        else
+            t->run[t->n_run++] = (kvl_run){dst, t->cell[i], t->cell[i] + 1};
+    }
+}
+
 /* Neighbours that stay neighbours go in one copy. */
 static uint32_t run_length(const transfer *t, uint32_t i)
 {
@@ -66,51 +89,14 @@ static uint32_t run_length(const transfer *t, uint32_t i)
     return n;
 }
 
-static uint32_t stream_number(const kvlazy_cache *c, const kvl_stream *stream)
-{
-    return (uint32_t)(stream - c->stream);
-}
-
-/* Gathers the pages of the rows to be written that are not touched. */
-static int want_rows(kvlazy_cache *c, const transfer *t)
-{
-    kvl_arena_gather(&c->arena);
-    for (uint32_t k = 0; k < c->geometry.n_tensor; k++)
-        for (uint32_t i = 0, n; i < t->n; i += n) {
-            for (n = 1; i + n < t->n && t->cell[i + n] == t->cell[i] + n;)
-                n++;
-            if (kvl_arena_want(&c->arena, kvl_tensor_span(&c->geometry.tensor[k], stream_number(c, t->dst), t->cell[i],
-                                                          t->cell[i] + n)))
-                return KVLAZY_ENOMEM;
-        }
-    return KVLAZY_OK;
-}
-
-/* As in prepare: free pages go back only when all then fits. keep holds what stays of dst. */
-static int fit_budget(kvlazy_cache *c, const transfer *t)
-{
-    uint64_t n_more = c->arena.n_gathered;
-
-    if (kvl_within_budget(c, c->arena.n_touched + n_more))
-        return KVLAZY_OK;
-    kvl_keep_live(c); /* what dst loses stays until all is decided */
-    for (uint32_t i = 0; i < t->n; i++)
-        kvl_bit_set(t->dst->cells.keep, t->cell[i]);
-    int status = kvl_make_room(c, n_more);
-    return status ? status : want_rows(c, t); /* making room gathers too */
-}
-
 static void copy_rows(kvlazy_cache *c, const transfer *t)
 {
-    for (uint32_t k = 0; k < c->geometry.n_tensor; k++)
-        for (uint32_t i = 0, n; i < t->n; i += n) {
-            uint32_t cell = kvl_index_at(t->from, t->begin + i)->cell;
+    for (uint32_t i = 0, n; i < t->n; i += n) {
+        uint32_t cell = kvl_index_at(t->from, t->begin + i)->cell;
 
-            n = run_length(t, i);
-            kvl_span from = kvl_tensor_span(&c->geometry.tensor[k], stream_number(c, t->src), cell, cell + n);
-            kvl_span to = kvl_tensor_span(&c->geometry.tensor[k], stream_number(c, t->dst), t->cell[i], t->cell[i] + n);
-            memcpy(c->arena.base + to.begin, c->arena.base + from.begin, (size_t)(from.end - from.begin));
-        }
+        n = run_length(t, i);
+        kvl_copy_rows(c, (kvl_run){stream_number(c, t->src), cell, cell + n}, stream_number(c, t->dst), t->cell[i]);
+    }
 }
 
 static void record(const transfer *t, kvlazy_seq_id dst)
@@ -153,12 +139,14 @@ static int transfer_rows(kvlazy_cache *c, transfer *t, kvlazy_seq_id dst, kvlazy
 {
     int status = find_cells(c, t, dst, p0, p1);
 
+    if (status)
+        return status;
+    find_runs(c, t);
+    status = kvl_want_runs(c, t->run, t->n_run);
     if (!status)
-        status = want_rows(c, t);
+        status = kvl_fit_runs(c, t->run, t->n_run); /* what dst loses stays until all is decided */
     if (!status)
-        status = fit_budget(c, t);
-    if (!status)
-        status = kvl_arena_commit(&c->arena, !(c->params.flags & KVLAZY_NO_COMMIT_AHEAD));
+        status = kvl_touch_gathered(c, t->run, t->n_run);
     if (status)
         return status;
     if (kvl_cells_rm(&t->dst->cells, dst, p0, p1, kvl_stamp(c, now_ms)))
@@ -178,8 +166,10 @@ static int copy_across(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kv
     t.begin = kvl_index_below(t.from, p0);
     t.n = kvl_index_below(t.from, p1) - t.begin;
     t.cell = reallocarray(NULL, t.n + (size_t)1, sizeof *t.cell);
-    int status = t.cell ? transfer_rows(c, &t, dst, p0, p1, now_ms) : KVLAZY_ENOMEM;
+    t.run = reallocarray(NULL, t.n + (size_t)1, sizeof *t.run);
+    int status = t.cell && t.run ? transfer_rows(c, &t, dst, p0, p1, now_ms) : KVLAZY_ENOMEM;
     free(t.cell);
+    free(t.run);
     return status;
 }
 
@@ -193,6 +183,8 @@ static int copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_po
         return KVLAZY_OK;
     uint64_t now_ms = kvl_now(c);
     bool same_stream = kvl_stream_of(c, src) == kvl_stream_of(c, dst);
+    if (!same_stream && kvl_on_device(c))
+        return KVLAZY_ENOTSUP;
     int status = (same_stream ? share : copy_across)(c, src, dst, p0, p1, now_ms);
 
     if (!status && kvl_index_of(c, dst)->n) {
@@ -208,7 +200,12 @@ static int copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_po
 
 int kvlazy_seq_cp(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
 {
-    if (kvl_enter_seq(c))
-        return KVLAZY_EINVAL;
-    return kvl_leave_seq(c, copy(c, src, dst, p0, p1));
+    int entered = kvl_enter_seq(c);
+
+    if (entered)
+        return entered;
+    int status = copy(c, src, dst, p0, p1);
+    if (status == KVLAZY_EBUDGET && kvl_reclaim(c))
+        status = copy(c, src, dst, p0, p1);
+    return kvl_leave_seq(c, status);
 }

@@ -80,6 +80,8 @@ int kvlazy_draw(const kvlazy_cache *c, uint32_t stream)
 {
     if (kvl_enter(c))
         return KVLAZY_EINVAL;
+    if (kvl_is_outside(c))
+        return kvl_leave(c, KVLAZY_ENOTSUP);
     if (stream >= c->params.n_stream)
         return kvl_leave(c, KVLAZY_EINVAL);
     if (!c->log.sink)

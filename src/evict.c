@@ -64,7 +64,7 @@ static bool may_lose(kvlazy_cache *c, const kvl_goal *goal, kvlazy_seq_id id)
 {
     if (!can_lose(c, id) || c->seq[id].veto_ms > goal->now_ms)
         return false;
-    return goal->kind != KVL_GOAL_IDLE ||
+    return (goal->kind != KVL_GOAL_IDLE && !goal->idle_only) ||
            kvl_policy_until_idle(goal->now_ms, last_use_ms(c, id), c->params.slot_shrink_idle_ms) == 0;
 }
 
@@ -316,11 +316,25 @@ static void forget_plan(kvlazy_cache *c)
     }
 }
 
+/* keep := as many cells as it has, where they will be once they are packed. */
+static void keep_packed(kvlazy_cache *c)
+{
+    for (uint32_t s = 0; s < c->params.n_stream; s++) {
+        kvl_cells *cells = &c->stream[s].cells;
+        uint64_t n = kvl_bits_count(cells->keep, 0, cells->n_cell);
+
+        kvl_bits_fill(cells->keep, 0, n, true);
+        kvl_bits_fill(cells->keep, n, cells->n_cell, false);
+    }
+}
+
 static bool fits_after(kvlazy_cache *c, const kvl_goal *goal, uint64_t n_lose)
 {
     forget_plan(c);
     plan_loss(c, goal, NULL, n_lose);
-    return kvl_pages_bytes(&c->arena, kvl_kept_pages(c, false)) <= goal->max_bytes;
+    if (goal->packs)
+        keep_packed(c);
+    return kvl_needed_pages(c) * kvl_page_size(c) <= goal->max_bytes;
 }
 
 /* The least that has to go for the pages of what stays to fit. */
@@ -334,7 +348,7 @@ static bool plan_bytes(kvlazy_cache *c, const kvl_goal *goal)
         n_live += c->stream[s].cells.n_used;
     uint64_t enough = n_live;
     if (!fits_after(c, goal, enough))
-        return false;
+        return goal->best_effort; /* all they may is planned now */
     while (few + 1 < enough) {
         uint64_t middle = few + (enough - few) / 2;
 
@@ -395,12 +409,12 @@ static void note_answer(kvlazy_cache *c, kvlazy_seq_id id, uint64_t veto_ms)
     }
 }
 
-/* Asks with no lock held. Answers false when a batch was opened meanwhile. What is agreed to is noted before:
- * the plan may be gone when the answer comes, and is made anew. */
-static bool ask(kvlazy_cache *c, kvlazy_cache *asker, kvlazy_seq_id id, const kvl_goal *goal)
+/* Asks with no lock held. Answers false when a batch was opened meanwhile. What is agreed to is noted before: the plan
+ * may be gone when the answer comes, *holds says, and is then made anew. */
+static bool ask(kvlazy_cache *c, kvlazy_cache *asker, kvlazy_seq_id id, const kvl_goal *goal, bool *holds)
 {
     kvl_group *group = c->group;
-    uint64_t n_opened = group->n_opened;
+    uint64_t n_opened = group->n_opened, n_entered = group->n_entered;
     kvlazy_pos new_pos_max = -1;
 
     for (kvlazy_cache *m = group->first; m; m = m->next) {
@@ -408,22 +422,24 @@ static bool ask(kvlazy_cache *c, kvlazy_cache *asker, kvlazy_seq_id id, const kv
         new_pos_max = left > new_pos_max ? left : new_pos_max;
     }
     note_answer(c, id, 0);
-    group->asking = true;
-    kvl_leave(c, KVLAZY_OK);
-    int answer = asker->params.on_evict(asker->params.evict_ctx, id, new_pos_max);
-    kvl_enter(c);
-    group->asking = false;
+    int (*on_evict)(void *, kvlazy_seq_id, kvlazy_pos) = asker->params.on_evict;
+    void *evict_ctx = asker->params.evict_ctx;
+    kvl_begin_asking(c);
+    int answer = on_evict(evict_ctx, id, new_pos_max);
+    kvl_end_asking(c);
+    kvl_window_follow(c);
+    *holds = !answer && group->n_entered == n_entered + 1; /* nobody but this one was here */
     if (answer)
-        note_answer(c, id, goal->now_ms + kvl_max(c->params.slot_shrink_idle_ms, 1));
+        note_answer(c, id, goal->now_ms + kvl_max(kvl_group_idle_ms(c), 1));
     return !group->open && group->n_opened == n_opened;
 }
 
 /* Linked caches belong to one engine, so one of them asks. */
 static kvlazy_cache *find_asker(kvlazy_cache *c)
 {
-    kvlazy_cache *asker = c->params.on_evict ? c : c->group->first;
+    kvlazy_cache *asker = c->params.on_evict && !c->leaves ? c : c->group->first;
 
-    while (asker && !asker->params.on_evict)
+    while (asker && (!asker->params.on_evict || asker->leaves))
         asker = asker->next;
     return asker;
 }
@@ -437,18 +453,29 @@ static void forget_answers(kvlazy_cache *c)
         }
 }
 
+static bool make_plan(kvlazy_cache *c, const kvl_goal *goal)
+{
+    uint64_t from_ns = kvl_host_now_ns(&c->mem);
+    bool in_reach = plan(c, goal);
+
+    c->plan_ns += kvl_host_now_ns(&c->mem) - from_ns;
+    return in_reach;
+}
+
 int kvl_evict_agree(kvlazy_cache *c, const kvl_goal *goal)
 {
-    kvlazy_cache *asker = find_asker(c);
-
+    if (kvl_is_outside(c))
+        return kvl_outside_vacate(c, goal);
     forget_answers(c);
-    for (;;) {
-        if (!plan(c, goal))
+    c->plan_ns = 0;
+    for (bool holds = false;;) {
+        if (!holds && !make_plan(c, goal))
             return KVLAZY_EBUDGET;
+        kvlazy_cache *asker = find_asker(c);
         kvlazy_seq_id id = asker ? next_to_ask(c) : -1;
         if (id < 0)
             return KVLAZY_OK;
-        if (!ask(c, asker, id, goal))
+        if (!ask(c, asker, id, goal, &holds))
             return KVLAZY_EBUSY;
     }
 }
@@ -477,5 +504,8 @@ bool kvl_evict_apply(kvlazy_cache *c, uint32_t stamp)
         stream->give_read = any = true;
         stream->min_age = 0;
     }
+    if (any)
+        kvl_histogram_add(&c->evict_time, c->plan_ns);
+    c->plan_ns = 0;
     return any;
 }

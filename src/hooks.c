@@ -6,6 +6,8 @@
  */
 #include "cache.h"
 
+enum { AHEAD_CELLS = 32 };
+
 /* ------------------------------------------------------------------------------------------- open and close */
 
 void kvl_open_batch(kvlazy_cache *c)
@@ -19,6 +21,17 @@ void kvl_open_batch(kvlazy_cache *c)
 void kvl_close_batch(kvlazy_cache *c)
 {
     c->group->open = false;
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (KVL_UNLIKELY(m->share.pool))
+            kvl_settle_share(m); /* plans come to nothing now */
+}
+
+/* A batch brought some tokens to a stream, one or more: whether it decodes steadily. */
+static void count_batch(kvl_stream *stream)
+{
+    if (stream->n_applied)
+        stream->n_single = stream->n_applied == 1 ? stream->n_single + 1 : 0;
+    stream->n_applied = 0;
 }
 
 /* A sequence that went on where it ended has seen what eviction left of it. */
@@ -31,8 +44,18 @@ static void stamp_active(kvlazy_cache *c, uint64_t now_ms)
         if (kvl_index_of(c, c->active[i])->n)
             s->evicted = false;
         kvl_note_activity(c, c->active[i], now_ms);
+        count_batch(kvl_stream_of(c, c->active[i]));
     }
     c->n_active = 0;
+    for (uint32_t i = 0; kvl_is_outside(c) && i < c->params.n_stream; i++) {
+        kvl_stream *stream = &c->stream[i];
+
+        if (!stream->pending)
+            continue;
+        stream->pending = false;
+        kvl_note_use(c, stream, now_ms);
+        count_batch(stream);
+    }
 }
 
 void kvl_settle_activity(kvlazy_cache *c, uint64_t now_ms)
@@ -78,10 +101,21 @@ int kvlazy_end_batch(kvlazy_cache *c)
 
         kvl_close_batch(c);
         kvl_settle_activity(c, now_ms);
-        for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+            if (KVL_UNLIKELY(now_ms >= m->sync_due_ms))
+                kvl_outside_sync(m, now_ms);
             kvl_decay(m, now_ms);
+        }
     }
     return kvl_leave(c, KVLAZY_OK);
+}
+
+void kvl_count_refusal(kvlazy_cache *c, int status)
+{
+    c->n_refused_pos += status == KVLAZY_EPOS;
+    c->n_refused_slot += status == KVLAZY_ENOSLOT;
+    c->n_refused_budget += status == KVLAZY_EBUDGET;
+    c->n_refused_memory += status == KVLAZY_ENOMEM;
 }
 
 /* ------------------------------------------------------------------------------------------- slots */
@@ -170,6 +204,69 @@ static int check_apply(kvlazy_cache *c, const kvl_plan_ubatch *b, const kvlazy_u
     return KVLAZY_OK;
 }
 
+/* The only token of its stream in this ubatch. */
+static bool is_alone(const kvl_run *run, uint32_t i, uint32_t n_run)
+{
+    return run[i].end - run[i].begin == 1 && (!i || run[i - 1].stream != run[i].stream) &&
+           (i + 1 == n_run || run[i + 1].stream != run[i].stream);
+}
+
+/* Steady decode, one token a batch: some cells more are made ready, so that most tokens find their pages there. They
+ * count like cells that just emptied. Only cells right behind, which hold nothing, in arrays that are there; and only
+ * for a batch of one ubatch, so that no page is taken that was planned for another. */
+static uint32_t cells_ahead(kvlazy_cache *c, const kvl_run *run)
+{
+    kvl_stream *stream = &c->stream[run->stream];
+    uint32_t end = (uint32_t)kvl_min((uint64_t)run->end + AHEAD_CELLS, c->params.kv_size);
+
+    if (!c->commits_ahead || c->plan.n_ubatch > 1 || stream->n_single < 2 || stream->n_applied ||
+        kvl_cells_reserve(&stream->cells, end))
+        return 0;
+    return (uint32_t)kvl_bits_next(stream->cells.used, run->end, end, true) - run->end;
+}
+
+bool kvl_touch_ahead(kvlazy_cache *c, kvl_run *run, uint32_t n_run)
+{
+    uint32_t n_ahead = 0;
+
+    for (uint32_t i = 0; i < n_run; i++) {
+        uint32_t n = is_alone(run, i, n_run) ? cells_ahead(c, &run[i]) : 0;
+
+        n_ahead += n;
+        run[i].end += n;
+    }
+    if (n_ahead && !kvl_want_runs(c, run, n_run) && kvl_may_touch(c, kvl_touched_pages(c) + kvl_gathered_pages(c)) &&
+        !kvl_touch_gathered(c, run, n_run)) {
+        uint64_t now_ms = kvl_now(c);
+
+        for (uint32_t i = 0; i < n_run; i++)
+            kvl_cells_ahead(&c->stream[run[i].stream].cells, run[i].begin, run[i].end, kvl_stamp(c, now_ms));
+        kvl_note_fallow(c, now_ms);
+        return true;
+    }
+    return false;
+}
+
+/* The pages of a ubatch's rows are touched. KVLAZY_ENOMEM: as they were. */
+static int touch_rows(kvlazy_cache *c, const kvl_plan_ubatch *b)
+{
+    uint32_t n_run = kvl_plan_runs(c, b->token_begin, b->token_end);
+
+    if (KVL_LIKELY(kvl_is_ready(c, c->plan.run, n_run)))
+        return KVLAZY_OK;
+    int status = kvl_want_runs(c, c->plan.run, n_run);
+    if (!status && !kvl_gathered_pages(c)) /* touched all the same: cells ahead are not worth a call to the host */
+        return kvl_touch_gathered(c, c->plan.run, n_run);
+    if (!status && kvl_touch_ahead(c, c->plan.run, n_run))
+        return KVLAZY_OK;
+    n_run = kvl_plan_runs(c, b->token_begin, b->token_end);
+    if (!status)
+        status = kvl_want_runs(c, c->plan.run, n_run);
+    if (!status)
+        status = kvl_fit_runs(c, c->plan.run, n_run); /* prepare saw to it, but for a copy since */
+    return status ? status : kvl_touch_gathered(c, c->plan.run, n_run);
+}
+
 /* Planes y and x of a token; what a fourth plane says, nobody asks. */
 static void record_planes(const kvlazy_cache *c, kvl_cells *cells, uint32_t cell, const kvlazy_ubatch *u, uint32_t i)
 {
@@ -191,6 +288,7 @@ static void record(kvlazy_cache *c, kvl_plan_ubatch *b, const kvlazy_ubatch *u)
         kvl_cells *cells = &c->stream[p->stream[i]].cells;
 
         kvl_cells_put(cells, p->cell[i], p->pos[i]);
+        c->stream[p->stream[i]].n_applied++;
         record_planes(c, cells, p->cell[i], u, i - b->token_begin);
         for (uint32_t k = kvl_plan_owner_begin(p, i); k < p->owner_end[i]; k++) {
             kvlazy_seq_id seq = p->owner[k].seq;
@@ -221,17 +319,17 @@ int kvlazy_apply_ubatch(kvlazy_cache *c, const kvlazy_slot *slot, const kvlazy_u
 {
     if (kvl_enter(c))
         return KVLAZY_EINVAL;
+    if (kvl_is_outside(c))
+        return kvl_leave(c, KVLAZY_ENOTSUP);
     kvl_plan_ubatch *b = c->group->open && ubatch ? kvl_find_slot(c, slot) : NULL;
     if (!b)
         return kvl_leave(c, KVLAZY_EINVAL);
 
     int status = check_apply(c, b, ubatch);
     if (!status)
-        status = kvl_want_runs(c, kvl_plan_runs(c, b->token_begin, b->token_end));
-    if (!status)
-        status = kvl_arena_commit(&c->arena, !(c->params.flags & KVLAZY_NO_COMMIT_AHEAD));
+        status = touch_rows(c, b);
     if (status) {
-        c->n_refusal += status != KVLAZY_EINVAL;
+        kvl_count_refusal(c, status);
         return kvl_leave(c, status);
     }
     record(c, b, ubatch);
@@ -254,6 +352,8 @@ int kvlazy_undo_ubatch(kvlazy_cache *c, const kvlazy_slot *slot)
 {
     if (kvl_enter(c))
         return KVLAZY_EINVAL;
+    if (kvl_is_outside(c))
+        return kvl_leave(c, KVLAZY_ENOTSUP);
     kvl_plan_ubatch *b = kvl_find_slot(c, slot);
     if (!b)
         return kvl_leave(c, KVLAZY_EINVAL);

@@ -74,7 +74,7 @@ void kvl_index_cut(kvl_index *x, uint32_t begin, uint32_t end)
         x->head = 0;
 }
 
-void kvl_index_remove(kvl_index *x, kvlazy_pos pos, uint32_t cell)
+static uint32_t find(const kvl_index *x, kvlazy_pos pos, uint32_t cell)
 {
     uint32_t i = kvl_index_below(x, pos);
 
@@ -82,7 +82,19 @@ void kvl_index_remove(kvl_index *x, kvlazy_pos pos, uint32_t cell)
         i++;
         KVL_ASSERT(i < x->n);
     }
+    return i;
+}
+
+void kvl_index_remove(kvl_index *x, kvlazy_pos pos, uint32_t cell)
+{
+    uint32_t i = find(x, pos, cell);
+
     kvl_index_cut(x, i, i + 1);
+}
+
+void kvl_index_rename(kvl_index *x, kvlazy_pos pos, uint32_t from, uint32_t to)
+{
+    x->entry[x->head + find(x, pos, from)].cell = to;
 }
 
 kvl_entry *kvl_index_add(kvl_index *x, const kvl_entry *entry, uint32_t n)

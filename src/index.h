@@ -29,6 +29,9 @@ uint32_t kvl_index_below(const kvl_index *index, kvlazy_pos p);
 void kvl_index_insert(kvl_index *index, kvlazy_pos pos, uint32_t cell);
 void kvl_index_remove(kvl_index *index, kvlazy_pos pos, uint32_t cell);
 
+/* The token at `pos` in a cell is in another one now. */
+void kvl_index_rename(kvl_index *index, kvlazy_pos pos, uint32_t from, uint32_t to);
+
 /* Removes the entries [begin, end). */
 void kvl_index_cut(kvl_index *index, uint32_t begin, uint32_t end);
 

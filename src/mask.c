@@ -297,6 +297,8 @@ int kvlazy_mask(const kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy
 
     if (!ubatch || !mask || !kvl_struct_fits(mask, sizeof *mask) || kvl_enter(cache))
         return KVLAZY_EINVAL;
+    if (kvl_is_outside(cache))
+        return kvl_leave(cache, KVLAZY_ENOTSUP);
     kvl_struct_copy(&j.mask, sizeof j.mask, mask, mask->struct_size);
     int status = check(&j, slot);
     if (!status)

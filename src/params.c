@@ -32,24 +32,19 @@ static int refuse(kvl_log *log, int status, const char *field, uint64_t value, c
     return status;
 }
 
+/* What its tensors say is geometry's to check. */
 static int check_layer(const kvlazy_params *params, uint32_t i, kvl_log *log)
 {
     const kvlazy_layer *layer = &params->layers[i];
 
-    if (layer->v_channels)
-        return refuse(log, KVLAZY_ENOTSUP, "layer v_channels", layer->v_channels, "transposed V is not supported");
-    if (layer->k || layer->v || layer->arena)
-        return refuse(log, KVLAZY_ENOTSUP, "layer with tensors of its own, id", layer->id, "not supported");
+    bool in_arena = (layer->k && layer->k->data) || (layer->v && layer->v->data);
+
+    if ((params->flags & (KVLAZY_HUGE_PAGES | KVLAZY_DONTFORK)) && in_arena)
+        return refuse(log, KVLAZY_ENOTSUP, "layer in an arena, id", layer->id,
+                      "KVLAZY_HUGE_PAGES and KVLAZY_DONTFORK are for what the library lays out");
     for (uint32_t j = 0; j < i; j++)
         if (params->layers[j].id == layer->id)
             return refuse(log, KVLAZY_EINVAL, "layer id", layer->id, "named twice");
-    return KVLAZY_OK;
-}
-
-static int check_features(const kvlazy_params *p, kvl_log *log)
-{
-    if (p->flags & KVLAZY_HUGE_PAGES)
-        return refuse(log, KVLAZY_ENOTSUP, "flags", p->flags, "KVLAZY_HUGE_PAGES is not supported");
     return KVLAZY_OK;
 }
 
@@ -80,18 +75,41 @@ static int check_values(const kvlazy_params *p, kvl_log *log)
     return KVLAZY_OK;
 }
 
-/* Every function of ours is needed, and none may be there that we would not call. */
-static int check_mem(const kvlazy_mem *mem, kvl_log *log)
+bool kvl_mem_read(const kvlazy_mem *theirs, kvlazy_mem *mem)
 {
-    if (mem->struct_size < sizeof *mem || !kvl_struct_fits(mem, sizeof *mem))
-        return refuse(log, KVLAZY_EINVAL, "mem struct_size", mem->struct_size, "not a table of this version");
-    if (!mem->page_bytes || !mem->reserve || !mem->unreserve || !mem->commit || !mem->decommit || !mem->resident ||
-        !mem->now_ms)
-        return refuse(log, KVLAZY_EINVAL, "mem", 0, "a function of the table is NULL");
+    theirs = theirs ? theirs : kvlazy_mem_host();
+    if (!kvl_struct_fits(theirs, sizeof *mem) || theirs->struct_size < offsetof(kvlazy_mem, set_writable))
+        return false;
+    *mem = (kvlazy_mem){.struct_size = sizeof *mem};
+    kvl_struct_copy(mem, sizeof *mem, theirs, theirs->struct_size);
+    return mem->page_bytes && mem->reserve && mem->unreserve && mem->commit && mem->decommit && mem->resident &&
+           mem->now_ms;
+}
+
+static int check_mem(const kvlazy_mem *theirs, kvlazy_mem *mem, kvl_log *log)
+{
+    if (kvl_mem_read(theirs, mem))
+        return KVLAZY_OK;
+    return refuse(log, KVLAZY_EINVAL, "mem struct_size", theirs->struct_size,
+                  "not a table of this version, or a function that every host has is NULL");
+}
+
+static int check_cell_ops(const kvlazy_params *p, kvl_log *log)
+{
+    const kvlazy_cell_ops *ops = p->cell_ops;
+
+    if (!ops)
+        return KVLAZY_OK;
+    if (!kvl_struct_fits(ops, sizeof *ops) || ops->struct_size < sizeof *ops || !ops->used_end)
+        return refuse(log, KVLAZY_EINVAL, "cell_ops struct_size", ops->struct_size,
+                      "not a table of this version, or used_end is NULL");
+    if (p->swa_type != KVLAZY_SWA_NONE || p->n_pos_per_token > 1 || p->keep_tokens)
+        return refuse(log, KVLAZY_ENOTSUP, "cell_ops with n_swa, n_pos_per_token or keep_tokens", p->n_swa,
+                      "positions are the engine's there");
     return KVLAZY_OK;
 }
 
-int kvl_params_resolve(const kvlazy_params *asked, kvlazy_params *params, kvl_log *log)
+int kvl_params_resolve(const kvlazy_params *asked, kvlazy_params *params, kvlazy_mem *mem, kvl_log *log)
 {
     kvlazy_params_init(params);
     memset(log, 0, sizeof *log);
@@ -108,16 +126,17 @@ int kvl_params_resolve(const kvlazy_params *asked, kvlazy_params *params, kvl_lo
         params->n_pad = KVL_PAD_DEFAULT;
     if (!params->n_pos_per_token)
         params->n_pos_per_token = 1;
-    if (!params->mem)
-        params->mem = kvlazy_mem_host();
 
     int status = check_values(params, log);
     if (!status)
-        status = check_features(params, log);
+        status = check_mem(params->mem, mem, log);
     if (!status)
-        status = check_mem(params->mem, log);
+        status = check_cell_ops(params, log);
     for (uint32_t i = 0; !status && i < params->n_layer; i++)
         status = check_layer(params, i, log);
+    params->mem = mem;
+    if (!params->pool_weight)
+        params->pool_weight = 1;
     if (!status)
         params->kv_size_initial = kvl_initial_cells(params->kv_size_initial, params->kv_size);
     return status;

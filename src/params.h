@@ -16,8 +16,13 @@ enum {
 };
 
 /* Reads the caller's struct, of any version, into a whole one of ours with defaults resolved. KVLAZY_EINVAL
- * or KVLAZY_ENOTSUP with a noted line that names the field and its value. Layers stay the caller's. */
-int kvl_params_resolve(const kvlazy_params *asked, kvlazy_params *params, kvl_log *log);
+ * or KVLAZY_ENOTSUP with a noted line that names the field and its value. Layers stay the caller's; params->mem is
+ * `mem`, a whole table. */
+int kvl_params_resolve(const kvlazy_params *asked, kvlazy_params *params, kvlazy_mem *mem, kvl_log *log);
+
+/* A table of this version or an earlier one, with every function that a host must have, becomes one of this version.
+ * NULL is this host's. Answers false for what is no such table. */
+bool kvl_mem_read(const kvlazy_mem *theirs, kvlazy_mem *mem);
 
 /* What kv_size_initial means: 0, or more than there is, is all of it. */
 static inline uint32_t kvl_initial_cells(uint32_t kv_size_initial, uint32_t kv_size)

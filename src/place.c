@@ -256,7 +256,7 @@ static int reserve_cells(kvlazy_cache *c, uint32_t n_seq)
     return KVLAZY_OK;
 }
 
-/* ------------------------------------------------------------------------------------------- runs and pages */
+/* ------------------------------------------------------------------------------------------- runs */
 
 static int by_place(const void *a, const void *b)
 {
@@ -291,28 +291,6 @@ uint32_t kvl_plan_runs(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end
     return n;
 }
 
-int kvl_want_runs(kvlazy_cache *c, uint32_t n_run)
-{
-    uint64_t page_bytes = kvl_pages_bytes(&c->arena, 1);
-
-    kvl_arena_gather(&c->arena);
-    for (uint32_t t = 0; t < c->geometry.n_tensor; t++) {
-        uint64_t seen_end = 0; /* pages up to here were looked at: scattered cells share them */
-
-        for (uint32_t i = 0; i < n_run; i++) {
-            const kvl_run *r = &c->plan.run[i];
-            kvl_span rows = kvl_tensor_span(&c->geometry.tensor[t], r->stream, r->begin, r->end);
-
-            if (rows.end <= seen_end)
-                continue;
-            if (kvl_arena_want(&c->arena, rows))
-                return KVLAZY_ENOMEM;
-            seen_end = kvl_round_up(rows.end, page_bytes);
-        }
-    }
-    return KVLAZY_OK;
-}
-
 /* ------------------------------------------------------------------------------------------- prepare */
 
 static int make_plan(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch)
@@ -340,12 +318,14 @@ static int make_plan(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ub
 
 static int refuse(kvlazy_cache *c, int status, uint32_t n_ubatch)
 {
-    if (status != KVLAZY_EINVAL && status != KVLAZY_ESHIFT)
-        c->n_refusal++;
+    kvl_count_refusal(c, status);
     kvl_log_note(&c->log, status == KVLAZY_EINVAL ? KVLAZY_LOG_ERROR : KVLAZY_LOG_DEBUG,
                  "prepare: %u ubatches refused, sequence %" PRId32 ": %s", n_ubatch, c->refused,
                  kvlazy_status_message(status));
     kvl_close_batch(c);
+    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (m->n_active) /* applied before, and stamped by the next look if no end_batch follows */
+            kvl_note_due(c, c->group->now_ms);
     c->plan.n_ubatch = 0;
     return status;
 }
@@ -354,9 +334,17 @@ int kvlazy_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubat
 {
     if (kvl_enter_group(c))
         return KVLAZY_EINVAL;
+    if (kvl_is_outside(c))
+        return kvl_leave(c, KVLAZY_ENOTSUP);
     c->refused = -1;
     c->plan.n_ubatch = 0;
+    if (KVL_UNLIKELY(c->share.pool))
+        kvl_settle_share(c); /* a plan that is replaced takes nothing */
     int status = ubatch && n_ubatch && slots ? make_plan(c, ubatch, n_ubatch) : KVLAZY_EINVAL;
+    if (status == KVLAZY_EBUDGET && kvl_reclaim(c)) {
+        c->refused = -1;
+        status = make_plan(c, ubatch, n_ubatch);
+    }
     if (status)
         return kvl_leave(c, refuse(c, status, n_ubatch));
 

@@ -15,13 +15,18 @@ bool kvl_normalise_range(kvlazy_pos *p0, kvlazy_pos *p1)
     return *p0 < *p1;
 }
 
-void kvl_note_activity(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
+void kvl_note_use(kvlazy_cache *c, kvl_stream *stream, uint64_t now_ms)
 {
-    kvl_stream *stream = kvl_stream_of(c, seq);
-
-    c->seq[seq].stamp_ms = now_ms;
     stream->active_ms = now_ms;
     stream->awake = true;
+    if (c->params.slot_shrink_idle_ms)
+        kvl_note_due(c, now_ms + c->params.slot_shrink_idle_ms);
+}
+
+void kvl_note_activity(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
+{
+    c->seq[seq].stamp_ms = now_ms;
+    kvl_note_use(c, kvl_stream_of(c, seq), now_ms);
 }
 
 /* ------------------------------------------------------------------------------------------- removing */
@@ -51,8 +56,10 @@ static bool remove_range(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvla
 
 int kvlazy_seq_rm(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
 {
-    if (kvl_enter_seq(c))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter_seq(c);
+
+    if (entered)
+        return entered;
     if (seq != -1 && !kvl_is_seq(c, seq))
         return kvl_leave_seq(c, KVLAZY_EINVAL);
     if (!kvl_normalise_range(&p0, &p1))
@@ -73,8 +80,10 @@ int kvlazy_seq_rm(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos 
 
 int kvlazy_seq_keep(kvlazy_cache *c, kvlazy_seq_id seq)
 {
-    if (kvl_enter_seq(c))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter_seq(c);
+
+    if (entered)
+        return entered;
     if (!kvl_is_seq(c, seq))
         return kvl_leave_seq(c, KVLAZY_EINVAL);
     kvl_cells *cells = &kvl_stream_of(c, seq)->cells;
@@ -124,16 +133,20 @@ static int move_positions(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvl
 
 int kvlazy_seq_add(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, kvlazy_pos delta)
 {
-    if (kvl_enter_seq(c))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter_seq(c);
+
+    if (entered)
+        return entered;
     return kvl_leave_seq(c,
                          kvl_is_seq(c, seq) ? move_positions(c, seq, p0, p1, (kvl_motion){delta, 1}) : KVLAZY_EINVAL);
 }
 
 int kvlazy_seq_div(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, int d)
 {
-    if (kvl_enter_seq(c))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter_seq(c);
+
+    if (entered)
+        return entered;
     return kvl_leave_seq(c, kvl_is_seq(c, seq) && d >= 1 ? move_positions(c, seq, p0, p1, (kvl_motion){0, d})
                                                          : KVLAZY_EINVAL);
 }
@@ -142,6 +155,8 @@ int kvlazy_shift_done(kvlazy_cache *c)
 {
     if (kvl_enter(c))
         return KVLAZY_EINVAL;
+    if (kvl_is_outside(c))
+        return kvl_leave(c, KVLAZY_ENOTSUP);
     for (uint32_t s = 0; s < c->params.n_stream; s++)
         kvl_cells_rotated(&c->stream[s].cells);
     return kvl_leave(c, KVLAZY_OK);

@@ -19,21 +19,37 @@ static bool came_to_rest(const kvlazy_cache *c, const kvl_stream *stream, uint64
     return stream->awake && kvl_policy_until_idle(now_ms, stream->active_ms, c->params.slot_shrink_idle_ms) == 0;
 }
 
-/* Streams that came to rest give back what was only read too. Answers whether there is any. */
+/* Streams that came to rest give back what was only read too, those that lost cells all that is free. Answers whether
+ * there is any. */
 static bool look_at_rest(kvlazy_cache *c, uint64_t now_ms)
 {
-    uint32_t idle_ms = c->params.slot_shrink_idle_ms;
+    uint32_t idle_ms = kvl_page_idle_ms(c);
     bool any = false;
+
+    if (!idle_ms && c->fallow_due_ms > now_ms)
+        idle_ms = UINT32_MAX; /* a linked cache idles, this one never does; but a trim may have left something */
 
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         kvl_stream *stream = &c->stream[s];
 
-        stream->min_age = idle_ms ? idle_ms : UINT32_MAX; /* 0: a linked cache idles, this one never does */
+        stream->min_age = idle_ms;
         stream->give_read = came_to_rest(c, stream, now_ms);
         stream->awake &= !stream->give_read;
+        stream->ensured = stream->give_read ? 0 : stream->ensured;
+        stream->min_age = stream->vacated ? 0 : stream->min_age;
+        stream->give_read |= stream->vacated;
+        stream->vacated = false;
         any |= stream->give_read;
     }
     return any;
+}
+
+/* Streams that came to rest or lost tokens are packed; give_read says which. */
+static void pack_later(kvlazy_cache *c)
+{
+    for (uint32_t s = 0; s < c->params.n_stream; s++)
+        if (c->stream[s].give_read)
+            kvl_pack_later(c, s);
 }
 
 /* Everything that is due in one cache, unless a hook waits. Answers whether more is due. */
@@ -59,8 +75,13 @@ int kvl_shrink_idle(kvlazy_cache *c, uint64_t now_ms, bool *more)
         kvl_look_before(m);
         m->due = look_at_rest(m, now_ms);
         /* Evicted cells count as emptied long ago, so that a release that stopped goes on with them. */
-        m->due |= kvl_evict_apply(m, kvl_stamp(m, now_ms) - m->params.slot_shrink_idle_ms);
-        m->fallow_due_ms = kvl_next_due_ms(m, now_ms);
+        m->due |= kvl_evict_apply(m, kvl_stamp(m, now_ms) - kvl_page_idle_ms(m));
+        pack_later(m);
+    }
+    *more = !kvl_pack(c, now_ms, true);
+    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+        bool left = !kvl_page_idle_ms(m) && m->fallow_due_ms <= now_ms; /* by a trim, all of it */
+        m->fallow_due_ms = left ? now_ms : kvl_next_due_ms(m, now_ms);
         m->due |= kvl_min(m->fallow_due_ms, m->retry_ms) <= now_ms;
     }
     for (kvlazy_cache *m = c->group->first; m; m = m->next) {
@@ -68,6 +89,7 @@ int kvl_shrink_idle(kvlazy_cache *c, uint64_t now_ms, bool *more)
             continue;
         bool left = release_due(m, now_ms);
         m->fallow_due_ms = left ? now_ms : kvl_next_due_ms(m, now_ms);
+        kvl_note_due(m, m->fallow_due_ms);
         *more |= left;
     }
     return KVLAZY_OK;
@@ -86,7 +108,7 @@ static uint64_t next_eviction_in(kvlazy_cache *c, uint64_t now_ms)
         if (in_ms) /* 0: it may go already, and did not: what it shares is held by others */
             next = kvl_min(next, in_ms);
     }
-    return next;
+    return kvl_min(next, kvl_vacatable_in(c, now_ms));
 }
 
 /* How long until a look at this cache can matter, right after one. */
@@ -96,7 +118,9 @@ static uint64_t next_look_in(kvlazy_cache *c, uint64_t now_ms)
     uint64_t next = at_ms == KVL_NEVER ? KVL_NEVER : at_ms - kvl_min(at_ms, now_ms);
 
     for (uint32_t s = 0; s < c->params.n_stream; s++)
-        if (c->stream[s].awake)
+        if (c->stream[s].pack) /* it stopped for a hook */
+            next = 0;
+        else if (c->stream[s].awake)
             next = kvl_min(next, kvl_policy_until_idle(now_ms, c->stream[s].active_ms, c->params.slot_shrink_idle_ms));
     return kvl_min(next, next_eviction_in(c, now_ms));
 }
@@ -113,35 +137,63 @@ static uint64_t next_poll_in(kvlazy_cache *c, uint64_t now_ms)
 /* The lock is ours, no batch is open. */
 static int poll_locked(kvlazy_cache *c, uint64_t *next_ms)
 {
-    uint32_t idle_ms = c->params.slot_shrink_idle_ms;
+    uint32_t idle_ms = kvl_group_idle_ms(c);
     uint64_t now_ms = kvl_now(c);
     bool more;
 
     kvl_settle_activity(c, now_ms); /* of a batch that a failed prepare closed, and no end_batch followed */
     int status = kvl_shrink_idle(c, now_ms, &more);
-    *next_ms = status ? idle_ms : more ? 0 : next_poll_in(c, now_ms);
+    *next_ms = more ? 0 : next_poll_in(c, now_ms);
+    if (status) /* a batch came between */
+        *next_ms = idle_ms ? idle_ms : KVL_NEVER;
     return status;
+}
+
+/* Who watches sleeps until then, and is woken when something comes due before; from anybody else's poll it hears. */
+static void note_told(kvlazy_cache *c, bool watches, int status, uint64_t next_ms)
+{
+    kvl_group *group = c->group;
+
+    if (watches && status)
+        kvl_now(c); /* else that was the first thing */
+    uint64_t at_ms = next_ms == KVL_NEVER ? KVL_NEVER : group->now_ms + next_ms;
+    if (!watches) {
+        kvl_note_due(c, status ? KVL_NEVER : at_ms);
+        return;
+    }
+    group->told_ms = at_ms;
+    group->stale_ms = KVL_NEVER;
+    group->turned_away = status != KVLAZY_OK;
+}
+
+int kvl_poll(kvlazy_cache *c, bool watches, uint64_t *next_ms)
+{
+    int status = KVLAZY_EBUSY;
+
+    /* A mutex is not fair: who polls again and again must not take it from under a hook that waits. */
+    if (atomic_load(&c->group->n_waiting) > 0 || pthread_mutex_trylock(&c->group->lock) != 0) {
+        *next_ms = 1; /* another thread is inside, for a moment */
+        return status;
+    }
+    uint32_t idle_ms = kvl_group_idle_ms(c);
+
+    c->group->n_entered++;
+    kvl_follow_group(c);
+    if (c->group->open || (c->group->asking && watches))
+        *next_ms = idle_ms ? idle_ms : KVL_NEVER;
+    else if (c->group->asking)
+        *next_ms = 1;
+    else
+        status = poll_locked(c, next_ms);
+    note_told(c, watches, status, *next_ms);
+    return kvl_leave(c, status);
 }
 
 int kvlazy_poll(kvlazy_cache *c, uint64_t *next_ms)
 {
     uint64_t next = KVL_NEVER;
-    int status = KVLAZY_EBUSY;
+    int status = kvl_is_cache(c) ? kvl_poll(c, false, &next) : KVLAZY_EINVAL;
 
-    if (!kvl_is_cache(c)) {
-        status = KVLAZY_EINVAL;
-    } else if (pthread_mutex_trylock(&c->group->lock) != 0) {
-        next = 1; /* another thread is inside, for a moment */
-    } else {
-        kvl_follow_group(c);
-        if (c->group->open)
-            next = c->params.slot_shrink_idle_ms ? c->params.slot_shrink_idle_ms : KVL_NEVER;
-        else if (c->group->asking)
-            next = 1;
-        else
-            status = poll_locked(c, &next);
-        kvl_leave(c, status);
-    }
     if (next_ms)
         *next_ms = next;
     return status;
@@ -156,13 +208,19 @@ static void evict_group(kvlazy_cache *c, uint64_t now_ms)
         kvl_evict_apply(m, kvl_stamp(m, now_ms));
 }
 
+/* What is left is for the next poll, or end of a batch. */
+static void make_due_group(kvlazy_cache *c, uint64_t now_ms)
+{
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        kvl_make_due(m, now_ms);
+}
+
 /* A hook that waits goes first. Answers whether it opened a batch: then the rest is due when that ends. */
 static bool give_way(kvlazy_cache *c, uint64_t now_ms)
 {
     kvl_group *group = c->group;
 
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
-        kvl_make_due(m, now_ms);
+    make_due_group(c, now_ms);
     kvl_leave(c, KVLAZY_OK);
     for (int i = 0; i < GIVE_WAY_TRIES && atomic_load(&group->n_waiting) > 0; i++)
         sched_yield(); /* a mutex is not fair: whoever let go would have it again before the other woke */
@@ -190,6 +248,25 @@ static void release_group(kvlazy_cache *c, uint64_t now_ms, bool polite)
     }
 }
 
+static void pack_later_group(kvlazy_cache *c)
+{
+    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+        kvl_outside_sync(m, c->group->now_ms);
+        for (uint32_t s = 0; s < m->params.n_stream; s++)
+            kvl_pack_later(m, s);
+    }
+}
+
+/* Every stream is packed, in all the group. Answers false when a hook came between and opened a batch. */
+static bool pack_group(kvlazy_cache *c, uint64_t now_ms)
+{
+    pack_later_group(c);
+    while (!kvl_pack(c, now_ms, true))
+        if (give_way(c, now_ms))
+            return false;
+    return true;
+}
+
 static void look_before_group(kvlazy_cache *c)
 {
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
@@ -213,7 +290,86 @@ int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
             return kvl_leave(c, status);
         evict_group(c, goal.now_ms);
     }
-    release_group(c, goal.now_ms, true);
+    if (pack_group(c, goal.now_ms))
+        release_group(c, goal.now_ms, true);
+    return kvl_leave(c, KVLAZY_OK);
+}
+
+/* ------------------------------------------------------------------------------------------- for others */
+
+void kvl_release_until(kvlazy_cache *c, uint64_t max_bytes, uint64_t now_ms)
+{
+    kvl_look_before(c);
+    while (kvl_touched_pages(c) * kvl_page_size(c) > max_bytes && kvl_release_free_piece(c, now_ms))
+        ;
+    kvl_say_shrink(c, now_ms, false);
+}
+
+void kvl_shrink_bytes(kvlazy_cache *c, uint64_t max_bytes, uint64_t now_ms)
+{
+    kvl_goal goal = {.kind = KVL_GOAL_BYTES,
+                     .now_ms = now_ms,
+                     .max_bytes = max_bytes,
+                     .packs = kvl_can_pack(c),
+                     .idle_only = true,
+                     .best_effort = true};
+
+    while (kvl_touched_pages(c) * kvl_page_size(c) > max_bytes) {
+        if (kvl_evict_agree(c, &goal))
+            return;
+        look_before_group(c);
+        evict_group(c, now_ms);
+        if (pack_group(c, now_ms))
+            release_group(c, now_ms, true);
+        if (!goal.packs || is_busy(c))
+            return;
+        goal.packs = false; /* there was no room to move all: then more has to go */
+    }
+}
+
+/* No stream of the group was active for a while, if not for all of the idle time. */
+static bool rests(const kvlazy_cache *c, uint64_t now_ms)
+{
+    for (const kvlazy_cache *m = c->group->first; m; m = m->next) {
+        uint32_t idle_ms = m->params.slot_shrink_idle_ms;
+        uint32_t while_ms = idle_ms ? (uint32_t)kvl_max(idle_ms / 8, 1) : 0; /* 0: it never rests */
+
+        for (uint32_t s = 0; s < m->params.n_stream; s++)
+            if (kvl_policy_until_idle(now_ms, m->stream[s].active_ms, while_ms))
+                return false;
+    }
+    return true;
+}
+
+/* Every free page goes, in all the group. Answers false when a hook waits: it goes first. */
+static bool release_until_hook(kvlazy_cache *c, uint64_t now_ms)
+{
+    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+        bool more = true;
+
+        while (more && atomic_load(&c->group->n_waiting) == 0)
+            more = kvl_release_free_piece(m, now_ms);
+        kvl_say_shrink(m, now_ms, false);
+        if (more)
+            return false;
+    }
+    return true;
+}
+
+int kvl_shrink_early(kvlazy_cache *c)
+{
+    kvl_enter_group(c); /* rarely, and worth a moment: who only looks at the cache must not spoil it */
+    if (is_busy(c))
+        return kvl_leave(c, KVLAZY_EBUSY);
+    kvl_goal goal = {.kind = KVL_GOAL_INITIAL, .now_ms = kvl_now(c)};
+    kvl_settle_activity(c, goal.now_ms);
+    if (!rests(c, goal.now_ms) || kvl_evict_agree(c, &goal))
+        return kvl_leave(c, KVLAZY_EBUSY);
+    look_before_group(c);
+    evict_group(c, goal.now_ms);
+    pack_later_group(c);
+    if (!kvl_pack(c, goal.now_ms, true) || !release_until_hook(c, goal.now_ms))
+        make_due_group(c, goal.now_ms);
     return kvl_leave(c, KVLAZY_OK);
 }
 
@@ -222,16 +378,22 @@ int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
 /* Makes what is touched fit a budget: free pages first, then the longest-idle sequences. */
 static int fit_bytes(kvlazy_cache *c, uint64_t budget_bytes, uint64_t now_ms)
 {
-    kvl_goal goal = {.kind = KVL_GOAL_BYTES, .now_ms = now_ms, .max_bytes = budget_bytes};
+    kvl_goal goal = {.kind = KVL_GOAL_BYTES, .now_ms = now_ms, .max_bytes = budget_bytes, .packs = kvl_can_pack(c)};
 
-    if (!budget_bytes || kvl_pages_bytes(&c->arena, c->arena.n_touched) <= budget_bytes)
-        return KVLAZY_OK;
-    int status = kvl_evict_agree(c, &goal);
-    if (status)
-        return status;
-    look_before_group(c);
-    evict_group(c, now_ms);
-    release_group(c, now_ms, false); /* a batch before the new limit holds would know the old one */
+    while (budget_bytes && kvl_touched_pages(c) * kvl_page_size(c) > budget_bytes) {
+        int status = kvl_evict_agree(c, &goal);
+
+        if (status)
+            return status;
+        look_before_group(c);
+        evict_group(c, now_ms);
+        pack_later_group(c);
+        kvl_pack(c, now_ms, false);
+        release_group(c, now_ms, false); /* a batch before the new limit holds would know the old one */
+        if (!goal.packs)
+            break;
+        goal.packs = false; /* there was no room to move all: then more has to go */
+    }
     return KVLAZY_OK;
 }
 
@@ -252,11 +414,15 @@ int kvlazy_set_limits(kvlazy_cache *c, uint32_t kv_size_initial, uint32_t slot_s
             return kvl_leave(c, status);
         p->budget_bytes = budget_bytes;
     }
+    if (kv_size_initial != UINT32_MAX || slot_shrink_idle_ms != UINT32_MAX)
+        kvl_note_due(c, now_ms); /* what idles may have more to give */
     if (kv_size_initial != UINT32_MAX)
         p->kv_size_initial = kvl_initial_cells(kv_size_initial, p->kv_size);
     if (slot_shrink_idle_ms != UINT32_MAX) {
         p->slot_shrink_idle_ms = slot_shrink_idle_ms;
-        c->fallow_due_ms = 0; /* what is fallow comes due at another time now: the next look finds when */
+        c->fallow_due_ms = slot_shrink_idle_ms
+                               ? 0
+                               : KVL_NEVER; /* what is fallow comes due at another time now: the next look finds when */
     }
     return kvl_leave(c, KVLAZY_OK);
 }

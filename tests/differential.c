@@ -163,6 +163,7 @@ static void compare_one(struct world *w)
     HOLDS(w, !w->budget || info.touched_bytes <= w->budget);
     HOLDS(w, info.n_evict == w->m.n_evict);
     HOLDS(w, info.evicted_cells == w->m.evicted_cells);
+    HOLDS(w, info.moved_cells == w->m.n_moved);
     fake_assert_kept(&w->r->fake);
     if (w->first->op % 16 == 0)
         sound(w->r);
@@ -190,10 +191,10 @@ void world_step(struct world *w)
         const char *name;
         uint32_t weight;
         void (*run)(struct world *);
-    } ops[] = {{"batch", 45, op_batch},     {"seq_rm", 12, op_remove}, {"seq_cp", 12, op_copy},
-               {"move", 8, op_move},        {"seq_keep", 1, op_keep},  {"shift_done", 2, op_shift_done},
-               {"poll", 18, op_poll},       {"trim", 5, op_trim},      {"clear", 1, op_clear},
-               {"set_limits", 3, op_limits}};
+    } ops[] = {{"batch", 45, op_batch},          {"decode", 2, op_decode},     {"seq_rm", 12, op_remove},
+               {"seq_cp", 12, op_copy},          {"move", 8, op_move},         {"seq_keep", 1, op_keep},
+               {"shift_done", 2, op_shift_done}, {"poll", 18, op_poll},        {"trim", 5, op_trim},
+               {"clear", 1, op_clear},           {"set_limits", 3, op_limits}, {"squeeze", 2, op_squeeze}};
     uint32_t total = 0, chosen;
     size_t i = 0;
 

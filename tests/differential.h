@@ -51,6 +51,7 @@ struct world {
 /* What all worlds came across. */
 struct sights {
     uint64_t status[16]; /* of prepare */
+    uint64_t packed, held_back, packed_twice, decoded;
     uint64_t evicted, recycled, unfillable, copied_rows, copies_refused, moved, shared, replayed, refused_by_other;
 };
 extern struct sights sights;
@@ -65,6 +66,7 @@ void pass_time(struct world *w, uint64_t ms);
 void read_cells(struct world *w, struct model *into);
 
 void op_batch(struct world *w);
+void op_decode(struct world *w);
 void op_remove(struct world *w);
 void op_copy(struct world *w);
 void op_move(struct world *w);
@@ -74,13 +76,22 @@ void op_poll(struct world *w);
 void op_trim(struct world *w);
 void op_clear(struct world *w);
 void op_limits(struct world *w);
+void op_squeeze(struct world *w);
 
 bool must_begin_at_0(const struct world *w,
                      uint32_t q);                 /* of a sequence that one cache has nothing of no more is known */
 void remove_whole(struct world *w, uint32_t seq); /* from all */
 void has_decayed(struct world *w);
 void may_keep_initial(struct world *w); /* sets the targets */
-void has_shrunk(struct world *called, bool force);
+enum packs { PACKS_RESTED, PACKS_ALL, PACKS_NONE };
+void has_shrunk(struct world *called, bool force, enum packs packs);
+
+void empty_batch(struct world *w); /* opens and ends one, which lets free pages decay */
+
+/* Moves together in the models what should be; false: a budget is in the way of some of it. */
+bool pack(struct world *w, uint32_t streams);
+bool is_dense(const struct model *m, uint32_t stream);
+uint64_t packed_cover(struct world *w); /* what all live cells of one cache need, once they are dense */
 
 /* Linked caches. */
 struct world *any(struct world *w);

@@ -57,6 +57,16 @@ static void choose_starts(struct world *w, kvlazy_pos next[MODEL_SEQS])
     }
 }
 
+/* Its tokens are those from `first` on. */
+static void end_ubatch(struct world *w, int u, int first)
+{
+    w->ubatch[u] = (kvlazy_ubatch){.n_token = (uint32_t)(w->n_token - first),
+                                   .pos = w->pos[0] + first,
+                                   .n_seq_id = w->n_owner + first,
+                                   .seq_id = w->owners + first,
+                                   .pos_stride = MODEL_TOKENS};
+}
+
 static void make_ubatch(struct world *w, int u, kvlazy_pos next[MODEL_SEQS], uint32_t a, uint32_t b, int n, bool wrong)
 {
     int first = w->n_token;
@@ -74,11 +84,7 @@ static void make_ubatch(struct world *w, int u, kvlazy_pos next[MODEL_SEQS], uin
         for (uint32_t o = 0, by = (uint32_t)step_on(w); o < w->m.n_seq; o++)
             next[o] += (owners >> o & 1) ? (kvlazy_pos)by : 0;
     }
-    w->ubatch[u] = (kvlazy_ubatch){.n_token = (uint32_t)n,
-                                   .pos = w->pos[0] + first,
-                                   .n_seq_id = w->n_owner + first,
-                                   .seq_id = w->owners + first,
-                                   .pos_stride = MODEL_TOKENS};
+    end_ubatch(w, u, first);
 }
 
 /* A restore: any order, if the sequence is empty. */
@@ -271,10 +277,25 @@ static void open_batch(struct world *w)
         model_end(&x->m);
     if (called->shape->flags & KVLAZY_SHRINK_AT_INIT) {
         may_keep_initial(w);
-        has_shrunk(called, false);
+        has_shrunk(called, false, PACKS_RESTED);
     }
     for (struct world *x = w->first; x; x = x->next)
         x->m.open = true;
+}
+
+static void end_batch(struct world *w)
+{
+    ok(kvlazy_end_batch(any(w)->r->cache));
+    for (struct world *x = w->first; x; x = x->next)
+        model_end(&x->m);
+    for (struct world *x = w->first; x; x = x->next)
+        has_decayed(x);
+}
+
+void empty_batch(struct world *w)
+{
+    open_batch(w);
+    end_batch(w);
 }
 
 static bool waits(const struct world *w)
@@ -298,11 +319,28 @@ void op_batch(struct world *w)
     if (!prepare_all(w))
         return;
     compute(w);
-    if (!pick(w, 8))
-        return;
-    ok(kvlazy_end_batch(any(w)->r->cache));
-    for (struct world *x = w->first; x; x = x->next)
-        model_end(&x->m);
-    for (struct world *x = w->first; x; x = x->next)
-        has_decayed(x);
+    if (pick(w, 8))
+        end_batch(w);
+}
+
+/* One sequence goes on, token by token. */
+void op_decode(struct world *w)
+{
+    uint32_t q = pick(w, w->m.n_seq);
+
+    for (int n = 3 + (int)pick(w, 40); n && !waits(w) && !is_stuck(w, q) && furthest(w, q) < POS_ENOUGH; n--) {
+        open_batch(w);
+        w->n_token = 0;
+        add_token(w, 0, furthest(w, q) + 1, 1u << q);
+        end_ubatch(w, 0, 0);
+        w->n_ubatch = 1;
+        same_batch(w);
+        if (!prepare_all(w))
+            return;
+        for (struct world *x = w->first; x; x = x->next)
+            apply(x, 0);
+        end_batch(w);
+        sights.decoded++;
+        pass_time(w, pick(w, 9));
+    }
 }

@@ -3,6 +3,7 @@
 #include "differential.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* After a poll or end_batch no page is left that held no token for one and a half idle times. */
 void has_decayed(struct world *w)
@@ -19,18 +20,48 @@ void has_decayed(struct world *w)
     HOLDS(w, !w->m.idle_ms || stats(w->r).touched_bytes <= cover_with(w->r, n, stream, cell));
 }
 
-void has_shrunk(struct world *called, bool force)
+/* Streams of which some sequence lost tokens, though others may still hold all of them. */
+static uint32_t streams_that_lost(const struct model *m, const struct model *left)
 {
-    static struct model after[MODEL_LINKED];
+    uint32_t streams = 0;
+
+    for (uint32_t s = 0; s < m->n_stream; s++)
+        if (memcmp(m->own[s], left->own[s], sizeof m->own[s]))
+            streams |= 1u << s;
+    return streams;
+}
+
+/* Of a poll: what came to rest or lost tokens, if there is anything to move. One that moves is followed by all. */
+static uint32_t streams_to_pack(struct world *w, const uint32_t *lost)
+{
+    uint32_t streams = 0;
+    int i = 0;
+
+    for (struct world *x = w->first; x; x = x->next, i++) {
+        uint32_t due = model_rest(&x->m) | lost[i];
+
+        for (uint32_t s = 0; s < x->m.n_stream; s++)
+            if (due >> s & 1 && !is_dense(&x->m, s))
+                streams |= 1u << s;
+    }
+    return streams;
+}
+
+void has_shrunk(struct world *called, bool force, enum packs packs)
+{
+    static struct model after, left[MODEL_LINKED];
     struct model_shrunk all[MODEL_LINKED];
+    uint32_t lost[MODEL_LINKED];
     const char *wrong;
     int n = 0;
 
     for (struct world *x = called->first; x; x = x->next) {
         tell_model(x);
-        after[n] = x->m;
-        read_cells(x, &after[n]);
-        all[n] = (struct model_shrunk){&x->m, &after[n], x->target, 0};
+        after = x->m;
+        read_cells(x, &after);
+        model_left(&x->m, &after, &left[n]);
+        lost[n] = streams_that_lost(&x->m, &left[n]);
+        all[n] = (struct model_shrunk){&x->m, &left[n], x->target, 0};
         HOLDS(x, x == called || x->r->n_evict == x->n_asked); /* the one that was called asks */
         n++;
     }
@@ -39,6 +70,8 @@ void has_shrunk(struct world *called, bool force)
         broken(called, wrong, __LINE__);
     for (struct world *x = called->first; x; x = x->next)
         x->n_asked = x->r->n_evict;
+    if (packs != PACKS_NONE)
+        pack(called, packs == PACKS_ALL ? UINT32_MAX : streams_to_pack(called, lost));
 }
 
 void may_keep_initial(struct world *w)
@@ -61,7 +94,7 @@ static void op_poll_now(struct world *w, struct world *called)
 
     ok(poll_next(called->r, &next));
     may_keep_initial(w);
-    has_shrunk(called, false);
+    has_shrunk(called, false, PACKS_RESTED);
     HOLDS(w, next);
     for (struct world *x = w->first; x; x = x->next) {
         has_decayed(x);
@@ -101,7 +134,7 @@ void op_trim(struct world *w)
     if (status)
         return;
     may_keep(w, cells);
-    has_shrunk(called, true);
+    has_shrunk(called, true, PACKS_ALL);
     for (struct world *x = w->first; x; x = x->next)
         HOLDS(x, stats(x->r).touched_bytes == cover(x->r));
 }
@@ -117,10 +150,59 @@ void op_clear(struct world *w)
     }
 }
 
-/* A lower budget takes from all of them, other limits from none. Nobody says whose idle time counts, so all get one. */
+/* Where a ceiling kept cells from being moved, tokens go until what stays fits where it is, and then it is moved once
+ * more: what the first round left, nothing says. The rig saw that what moved was a token with its bytes. */
+static void take_places(struct world *w)
+{
+    static struct model after;
+    kvlazy_stats_info info = stats(w->r);
+    bool same;
+
+    after = w->m;
+    read_cells(w, &after);
+    same = !memcmp(after.pos, w->m.pos, sizeof after.pos) && !memcmp(after.own, w->m.own, sizeof after.own);
+    sights.packed_twice += !same;
+    w->m = after;
+    w->m.n_moved = info.moved_cells;
+    HOLDS(w, info.n_evict >= w->m.n_evict && info.n_evict <= w->m.n_evict + w->m.n_seq); /* cut in both rounds */
+    w->m.n_evict = info.n_evict;
+    for (uint32_t s = 0; s < w->m.n_stream; s++)
+        for (uint32_t c = 0; c < w->m.kv_size; c++)
+            if (w->m.pos[s][c] < 0)
+                w->m.dead_since[s][c] = 0;
+}
+
+/* A lower budget takes from all of them what does not fit when all is moved together, other limits from none. */
+static void has_lowered(struct world *called, uint64_t budget, uint64_t touched)
+{
+    static struct model trial[MODEL_LINKED];
+    bool acts = budget && budget != UINT64_MAX && touched > budget, fits;
+    int i = 0;
+
+    if (!acts) {
+        may_keep(called, 0);
+        has_shrunk(called, true, PACKS_NONE);
+        return;
+    }
+    for (struct world *x = called->first; x; x = x->next)
+        trial[i++] = x->m;
+    fits = pack(called, UINT32_MAX);
+    i = 0;
+    for (struct world *x = called->first; x; x = x->next)
+        x->m = trial[i++];
+    may_keep(called, fits && packed_cover(called) <= budget ? 0 : UINT32_MAX);
+    has_shrunk(called, true, PACKS_ALL);
+    for (struct world *x = called->first; x; x = x->next) {
+        if (!fits)
+            take_places(x);
+        HOLDS(x, stats(x->r).touched_bytes == cover(x->r));
+    }
+}
+
+/* Nobody says whose idle time counts, so all get one. */
 static void set_limits(struct world *called, uint32_t initial, uint32_t idle_ms, uint64_t budget)
 {
-    uint64_t need = cover(called->r);
+    uint64_t touched = stats(called->r).touched_bytes;
     char *before = rig_dump(called->r);
     int status = kvlazy_set_limits(called->r->cache, initial, idle_ms, budget);
 
@@ -134,10 +216,9 @@ static void set_limits(struct world *called, uint32_t initial, uint32_t idle_ms,
         called->m.initial = !initial || initial > called->m.kv_size ? called->m.kv_size : initial;
     if (idle_ms != UINT32_MAX)
         called->m.idle_ms = idle_ms;
+    has_lowered(called, budget, touched);
     if (budget != UINT64_MAX)
         called->budget = budget;
-    may_keep(called, called->budget && need > called->budget ? UINT32_MAX : 0);
-    has_shrunk(called, true);
 }
 
 void op_limits(struct world *w)
@@ -154,4 +235,24 @@ void op_limits(struct world *w)
     for (struct world *x = w->first; x; x = x->next)
         if (x != called)
             set_limits(x, UINT32_MAX, idle_ms, UINT64_MAX);
+}
+
+/* Holes, of which the pages are gone, and no room for any page more: what stays cannot move there. */
+void op_squeeze(struct world *w)
+{
+    struct world *called = w->next && !w->shape->budget_pages ? w->next : w;
+
+    if (!called->shape->budget_pages) {
+        op_limits(w);
+        return;
+    }
+    for (int n = 1 + (int)pick(w, 4); n; n--)
+        op_remove(w);
+    pass_time(w, w->m.idle_ms * 3 / 2);
+    empty_batch(w);
+    set_limits(called, UINT32_MAX, UINT32_MAX, cover(called->r));
+    if (pick(w, 2))
+        op_trim(w);
+    else
+        set_limits(called, UINT32_MAX, UINT32_MAX, cover(called->r) * (20 + pick(w, 80)) / 100);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The scripted operating system of fake_mem.h. Memory is real (one mmap a reservation), so that tests may
- * write all of it; what is committed is a model beside it, a byte a page. The functions that the library
+ * write all of it; what is committed and writable is a model beside it, a byte a page. The functions that the library
  * calls allocate nothing from the heap, so that a test may let allocations fail under them, and never jump
  * out: a breach of the contract is written down and fails the test later.
  */
@@ -43,14 +43,21 @@ static struct fake_map *find(struct fake_mem *fake, const void *addr, size_t byt
     return NULL;
 }
 
+/* The unit in which a reservation comes and goes. */
+static size_t unit(const struct fake_mem *fake, const struct fake_map *map)
+{
+    return map && map->flags & KVLAZY_RESERVE_HUGE_PAGES ? fake->huge_page : fake->page;
+}
+
 static struct fake_map *checked(struct fake_mem *fake, const char *what, const void *addr, size_t bytes)
 {
     struct fake_map *map = find(fake, addr, bytes);
+    size_t page = unit(fake, map);
 
     if (!bytes)
         breach(fake, "%s of an empty range at %p", what, addr);
-    else if ((uintptr_t)addr % fake->page || bytes % fake->page)
-        breach(fake, "%s of %zu bytes at %p: not whole pages of %zu", what, bytes, addr, fake->page);
+    else if ((uintptr_t)addr % page || bytes % page)
+        breach(fake, "%s of %zu bytes at %p: not whole pages of %zu", what, bytes, addr, page);
     else if (!map)
         breach(fake, "%s of %zu bytes at %p: in no reservation", what, bytes, addr);
     else
@@ -71,8 +78,8 @@ static void note(struct fake_mem *fake, enum fake_kind kind, const kvlazy_range 
 /* Counts a call; true when the script lets it fail. */
 static bool enter(struct fake_mem *fake, enum fake_kind kind)
 {
-    bool mine = kind == fake->fail_kind ||
-                (fake->fail_kind == FAKE_ANY && (kind == FAKE_RESERVE || kind == FAKE_COMMIT || kind == FAKE_DECOMMIT));
+    bool refusable = kind == FAKE_RESERVE || kind == FAKE_COMMIT || kind == FAKE_DECOMMIT || kind == FAKE_SET_WRITABLE;
+    bool mine = kind == fake->fail_kind || (fake->fail_kind == FAKE_ANY && refusable);
 
     fake->n_call[kind]++;
     if (!mine || fake->fail_in <= 0 || --fake->fail_in > 0)
@@ -104,48 +111,72 @@ static size_t fake_page_bytes(void *ctx)
     return page;
 }
 
-static void *reserve_locked(struct fake_mem *fake, size_t bytes)
+static struct fake_map *free_map(struct fake_mem *fake)
 {
-    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    struct fake_map *map = NULL;
-    size_t total = bytes + fake->page;
-    unsigned char *base, *state;
+    for (int i = 0; i < FAKE_MAPS; i++)
+        if (!fake->map[i].addr)
+            return &fake->map[i];
+    return NULL;
+}
+
+static unsigned char *map_pages(size_t bytes, int prot)
+{
+    void *at = mmap(NULL, bytes, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    return at == MAP_FAILED ? NULL : at;
+}
+
+static bool over_charge(const struct fake_mem *fake, size_t more_bytes)
+{
+    return fake->charge_limit_bytes && fake->charged_bytes + more_bytes > fake->charge_limit_bytes;
+}
+
+static void *reserve_locked(struct fake_mem *fake, size_t bytes, uint32_t flags)
+{
+    bool writable = !(flags & KVLAZY_RESERVE_READ_ONLY);
+    struct fake_map *map = free_map(fake);
+    size_t total = bytes + fake->page, n_page = bytes / fake->page;
 
     if (!bytes || bytes % fake->page)
         breach(fake, "reserve of %zu bytes: not whole pages", bytes);
-    for (int i = 0; i < FAKE_MAPS && !map; i++)
-        if (!fake->map[i].addr)
-            map = &fake->map[i];
-    if (!map || total < bytes)
+    if (!map || total < bytes || (writable && over_charge(fake, bytes)))
         return NULL;
-    base = mmap(NULL, total, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (base == MAP_FAILED)
-        return NULL;
-    state = mmap(NULL, bytes / fake->page + 1, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (state == MAP_FAILED) {
-        munmap(base, total);
+    unsigned char *base = map_pages(total, writable ? PROT_READ | PROT_WRITE : PROT_READ);
+    unsigned char *state = base ? map_pages(n_page + 1, PROT_READ | PROT_WRITE) : NULL;
+    if (!state) {
+        if (base)
+            munmap(base, total);
         return NULL;
     }
-    map->base = base;
-    map->base_bytes = total;
-    map->addr = base + (fake->page - (uintptr_t)base % fake->page) % fake->page;
-    map->bytes = bytes;
-    map->state = state;
-    if (fake->dirty_reserve)
+    *map = (struct fake_map){
+        .addr = base + (fake->page - (uintptr_t)base % fake->page) % fake->page,
+        .state = state,
+        .bytes = bytes,
+        .flags = flags,
+        .base = base,
+        .base_bytes = total,
+    };
+    if (writable)
+        memset(state, FAKE_WRITABLE, n_page);
+    fake->charged_bytes += writable ? bytes : 0;
+    if (writable && fake->dirty_reserve)
         memset(map->addr, 0xAA, bytes);
     return map->addr;
 }
 
 static void *fake_reserve(void *ctx, size_t bytes, uint32_t flags)
 {
+    const uint32_t known = KVLAZY_RESERVE_DONTFORK | KVLAZY_RESERVE_HUGE_PAGES | KVLAZY_RESERVE_READ_ONLY;
     struct fake_mem *fake = begin(ctx);
     void *addr = NULL;
     kvlazy_range range = {.bytes = bytes};
 
-    if (flags & ~(uint32_t)KVLAZY_RESERVE_DONTFORK)
+    if (flags & ~known)
         breach(fake, "reserve with unknown flags %x", (unsigned)flags);
+    if ((flags & KVLAZY_RESERVE_READ_ONLY) && !fake->table.set_writable)
+        breach(fake, "a read-only reservation of a table without set_writable");
     if (!enter(fake, FAKE_RESERVE))
-        addr = reserve_locked(fake, bytes);
+        addr = reserve_locked(fake, bytes, flags);
     range.addr = addr;
     note(fake, FAKE_RESERVE, &range, 1);
     end(fake);
@@ -154,8 +185,10 @@ static void *fake_reserve(void *ctx, size_t bytes, uint32_t flags)
 
 static void drop_map(struct fake_mem *fake, struct fake_map *map)
 {
-    for (size_t i = 0; i < map->bytes / fake->page; i++)
-        fake->committed_bytes -= map->state[i] ? fake->page : 0;
+    for (size_t i = 0; i < map->bytes / fake->page; i++) {
+        fake->committed_bytes -= map->state[i] & FAKE_COMMITTED ? fake->page : 0;
+        fake->charged_bytes -= map->state[i] & FAKE_WRITABLE ? fake->page : 0;
+    }
     munmap(map->state, map->bytes / fake->page + 1);
     munmap(map->base, map->base_bytes);
     memset(map, 0, sizeof *map);
@@ -177,18 +210,27 @@ static int fake_unreserve(void *ctx, void *addr, size_t bytes)
     return map ? 0 : EINVAL;
 }
 
+static size_t page_at(const struct fake_mem *fake, const struct fake_map *map, const void *addr)
+{
+    return (size_t)((const unsigned char *)addr - map->addr) / fake->page;
+}
+
 static void mark(struct fake_mem *fake, struct fake_map *map, const kvlazy_range *range, size_t bytes, bool in)
 {
-    size_t first = (size_t)((unsigned char *)range->addr - map->addr) / fake->page;
+    size_t first = page_at(fake, map, range->addr);
 
     for (size_t i = first; i < first + bytes / fake->page; i++) {
-        if (in && !map->state[i])
+        bool was = map->state[i] & FAKE_COMMITTED;
+
+        if (in && !(map->state[i] & FAKE_WRITABLE))
+            breach(fake, "commit of page %zu, which is read-only", i);
+        if (in && !was)
             fake->committed_bytes += fake->page;
-        if (!in && map->state[i]) {
+        if (!in && was) {
             fake->committed_bytes -= fake->page;
             fake->decommitted_bytes += fake->page;
         }
-        map->state[i] = in;
+        map->state[i] = (unsigned char)((map->state[i] & ~FAKE_COMMITTED) | (in ? FAKE_COMMITTED : 0));
     }
 }
 
@@ -198,10 +240,10 @@ static bool over_budget(struct fake_mem *fake, const kvlazy_range *range, size_t
 
     for (size_t i = 0; i < n_range; i++) {
         struct fake_map *map = find(fake, range[i].addr, range[i].bytes);
-        size_t first = map ? (size_t)((unsigned char *)range[i].addr - map->addr) / fake->page : 0;
+        size_t first = map ? page_at(fake, map, range[i].addr) : 0;
 
         for (size_t p = 0; map && p < range[i].bytes / fake->page; p++)
-            more += map->state[first + p] ? 0 : fake->page;
+            more += map->state[first + p] & FAKE_COMMITTED ? 0 : fake->page;
     }
     return fake->budget_bytes && fake->committed_bytes + more > fake->budget_bytes;
 }
@@ -217,7 +259,7 @@ static int fake_commit(void *ctx, const kvlazy_range *range, size_t n_range)
         struct fake_map *map = checked(fake, "commit", range[i].addr, range[i].bytes);
 
         if (map && (!fails || (fake->half_commit && i <= n_range / 2)))
-            mark(fake, map, &range[i], fails ? fake->page : range[i].bytes, true);
+            mark(fake, map, &range[i], fails ? unit(fake, map) : range[i].bytes, true);
     }
     end(fake);
     return fails ? ENOMEM : 0;
@@ -251,6 +293,79 @@ static size_t fake_decommit(void *ctx, const kvlazy_range *range, size_t n_range
     return done;
 }
 
+/* ---- what a host may lack ---- */
+
+static size_t writable_among(const struct fake_mem *fake, const struct fake_map *map, const kvlazy_range *range)
+{
+    size_t first = page_at(fake, map, range->addr), n = 0;
+
+    for (size_t i = first; i < first + range->bytes / fake->page; i++)
+        n += map->state[i] & FAKE_WRITABLE ? fake->page : 0;
+    return n;
+}
+
+static void raise_pages(struct fake_mem *fake, struct fake_map *map, const kvlazy_range *range)
+{
+    size_t first = page_at(fake, map, range->addr);
+
+    fake->charged_bytes += range->bytes - writable_among(fake, map, range);
+    for (size_t i = first; i < first + range->bytes / fake->page; i++)
+        map->state[i] |= FAKE_WRITABLE;
+    if (mprotect(range->addr, range->bytes, PROT_READ | PROT_WRITE))
+        breach(fake, "mprotect answers %d", errno);
+}
+
+static void lower_pages(struct fake_mem *fake, struct fake_map *map, const kvlazy_range *range)
+{
+    fake->charged_bytes -= writable_among(fake, map, range);
+    mark(fake, map, range, range->bytes, false);
+    memset(map->state + page_at(fake, map, range->addr), 0, range->bytes / fake->page);
+    if (madvise(range->addr, range->bytes, MADV_DONTNEED) || mprotect(range->addr, range->bytes, PROT_READ))
+        breach(fake, "madvise or mprotect answers %d", errno);
+}
+
+static int set_writable_locked(struct fake_mem *fake, const kvlazy_range *range, bool writable, uint32_t flags)
+{
+    struct fake_map *map = checked(fake, "set_writable", range->addr, range->bytes);
+
+    if (!map)
+        return EINVAL;
+    if (map->flags != (flags | KVLAZY_RESERVE_READ_ONLY))
+        breach(fake, "set_writable with flags %x, reserved with %x", (unsigned)flags, (unsigned)map->flags);
+    if (writable && over_charge(fake, range->bytes - writable_among(fake, map, range)))
+        return ENOMEM;
+    if (writable)
+        raise_pages(fake, map, range);
+    else
+        lower_pages(fake, map, range);
+    return 0;
+}
+
+static int fake_set_writable(void *ctx, void *addr, size_t bytes, int writable, uint32_t flags)
+{
+    struct fake_mem *fake = begin(ctx);
+    kvlazy_range range = {addr, bytes};
+    int error = ENOMEM;
+
+    note(fake, FAKE_SET_WRITABLE, &range, 1);
+    if (!enter(fake, FAKE_SET_WRITABLE))
+        error = set_writable_locked(fake, &range, writable, flags);
+    end(fake);
+    return error;
+}
+
+static size_t fake_huge_page_bytes(void *ctx)
+{
+    return ((struct fake_mem *)ctx)->huge_page;
+}
+
+static uint32_t fake_traits(void *ctx)
+{
+    return ((struct fake_mem *)ctx)->host_traits;
+}
+
+/* ---- looking ---- */
+
 static size_t from_kernel(struct fake_mem *fake, const void *addr, size_t bytes)
 {
     unsigned char vec[256];
@@ -280,7 +395,7 @@ static size_t fake_resident(void *ctx, const void *addr, size_t bytes)
         n = from_kernel(fake, addr, bytes);
     else if (map)
         for (size_t i = 0; i < bytes / fake->page; i++)
-            n += map->state[(size_t)((const unsigned char *)addr - map->addr) / fake->page + i] ? fake->page : 0;
+            n += map->state[page_at(fake, map, addr) + i] & FAKE_COMMITTED ? fake->page : 0;
     end(fake);
     return n;
 }
@@ -300,6 +415,7 @@ void fake_init(struct fake_mem *fake)
     memset(fake, 0, sizeof *fake);
     pthread_mutex_init(&fake->lock, NULL);
     fake->page = 4096;
+    fake->huge_page = 2 << 20;
     fake->fail_kind = FAKE_ANY;
     fake->table = (kvlazy_mem){
         .struct_size = sizeof(kvlazy_mem),
@@ -312,6 +428,13 @@ void fake_init(struct fake_mem *fake)
         .resident = fake_resident,
         .now_ms = fake_now,
     };
+}
+
+void fake_complete(struct fake_mem *fake)
+{
+    fake->table.set_writable = fake_set_writable;
+    fake->table.huge_page_bytes = fake_huge_page_bytes;
+    fake->table.traits = fake_traits;
 }
 
 void fake_done(struct fake_mem *fake)
@@ -355,7 +478,7 @@ uint64_t fake_committed(struct fake_mem *fake, const void *addr, size_t bytes)
             const unsigned char *at = map->addr + p * fake->page;
 
             if (at + fake->page > (const unsigned char *)addr && at < (const unsigned char *)addr + bytes)
-                n += map->state[p] ? fake->page : 0;
+                n += map->state[p] & FAKE_COMMITTED ? fake->page : 0;
         }
     }
     return n;

@@ -20,24 +20,37 @@ index      0  plain  base.h
 log        0  plain  base.h
 params     0  plain  base.h log.h
 status     0  plain  base.h
+histogram  0  plain  base.h
 version    0  plain  base.h
+limits_linux  0  os  base.h
+wait       0  order  base.h
+wait_linux 0  os     base.h wait.h limits_linux.h
 geometry   1  pure
 cells      1  pure
 policy     1  pure
+pool       1  order
 mem_linux  1  os
 arena      2  arena
 cache      3  order
+group      3  order  cache.h
 hooks      3  order  cache.h
 seq        3  order  cache.h
 shrink     3  order  cache.h
 place      3  order  cache.h
+pages      3  order  cache.h
+range      3  order  cache.h
+reclaim    3  order  cache.h
+compact    3  order  cache.h
+outside    3  order  cache.h
 budget     3  order  cache.h
 copy       3  order  cache.h
 window     3  order  cache.h
 release    3  order  cache.h
 evict      3  order  cache.h
 check      3  order  cache.h
+reaper     4  order
 stats      4  plain
+exposition 4  plain
 mask       4  plain
 draw       4  plain
 '
@@ -160,7 +173,7 @@ check()
         broken("a preprocessor condition for tests: put a fake behind kvlazy/mem.h instead")
     }
 
-    kind[self] != "arena" && calls(code, "(->|[.])", "page_bytes|reserve|unreserve|commit|decommit|resident") {
+    kind[self] != "arena" && calls(code, "(->|[.])", "page_bytes|reserve|unreserve|commit|decommit|resident|set_writable|huge_page_bytes|traits|why_refused") {
         broken("only arena calls the table of kvlazy/mem.h")
     }
     kind[self] != "order" && calls(code, "(->|[.])", "now_ms") {
@@ -216,6 +229,7 @@ arena.c|#include <pthread.h>|<pthread.h>
 arena.c|#include "cache.h"|of floor 3
 arena.c|    now = mem->now_ms(mem->ctx);|reads the clock
 cache.c|    n = cache->mem.decommit(cache->mem.ctx, range, 1);|only arena
+cache.c|    x = mem->traits(mem->ctx);|only arena
 hooks.c|#include "shrink.h"|of floor 3
 hooks.c|#include "stats.h"|of floor 4
 seq.c|    if (bad) abort();|never ends

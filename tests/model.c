@@ -275,8 +275,33 @@ static void note_disorder(struct model *m, const struct model_token *t, int n, i
         m->unclear[q] = m->unclear[q] || (t[i].ubatch == ubatch && owns(&t[i], q) && t[i].pos <= top);
 }
 
+static bool is_alone(const struct model_token *t, int n, int i)
+{
+    for (int k = 0; k < n; k++)
+        if (t[k].ubatch == t[i].ubatch && t[k].stream == t[i].stream &&
+            (t[k].cell + 1 == t[i].cell || t[k].cell == t[i].cell + 1))
+            return false;
+    return true;
+}
+
+/* Steady decode makes the free cells behind a token ready for the next ones, as if they had just emptied. */
+static void note_ahead(struct model *m, const struct model_token *t, int n, int ubatch)
+{
+    for (int i = 0; i < n && t[n - 1].ubatch == 0; i++) {
+        uint32_t s = t[i].stream, end = t[i].cell + 1 + MODEL_AHEAD;
+
+        if (m->n_applied[s] || m->n_single[s] < 2 || !is_alone(t, n, i))
+            continue;
+        for (uint32_t c = t[i].cell + 1; c < end && c < m->kv_size && m->pos[s][c] < 0; c++)
+            m->dead_since[s][c] = m->now;
+    }
+    for (int i = 0; i < n; i++)
+        m->n_applied[t[i].stream] += t[i].ubatch == ubatch;
+}
+
 void model_apply(struct model *m, const struct model_token *t, int n, int ubatch)
 {
+    note_ahead(m, t, n, ubatch);
     recycle(m, t, n, ubatch);
     for (uint32_t q = 0; q < m->n_seq; q++) {
         for (int i = 0; i < n; i++)
@@ -312,23 +337,34 @@ void model_undo(struct model *m, const struct model_token *t, int n, int ubatch)
                 model_refill(m, q, t[i].pos, INT32_MAX);
 }
 
+void model_use(struct model *m, uint32_t seq)
+{
+    m->stamp[seq] = m->active[model_stream(m, seq)] = m->now;
+    m->awake[model_stream(m, seq)] = true;
+}
+
 void model_end(struct model *m)
 {
     for (uint32_t s = 0; s < m->n_seq; s++) {
         if (m->open && m->in_batch[s])
-            m->stamp[s] = m->now;
+            model_use(m, s);
         m->in_batch[s] = false;
+    }
+    for (uint32_t s = 0; s < m->n_stream; s++) {
+        if (m->n_applied[s])
+            m->n_single[s] = m->n_applied[s] == 1 ? m->n_single[s] + 1 : 0;
+        m->n_applied[s] = 0;
     }
     m->open = false;
 }
 
 void model_clear(struct model *m)
 {
+    model_end(m);
     for (uint32_t s = 0; s < m->n_stream; s++)
         for (uint32_t c = 0; c < m->kv_size; c++)
             model_empty(m, s, c);
     memset(m->lost, 0, sizeof m->lost);
     for (uint32_t s = 0; s < m->n_seq; s++)
-        m->evicted[s] = m->in_batch[s] = m->unclear[s] = false;
-    m->open = false;
+        m->evicted[s] = m->unclear[s] = false;
 }

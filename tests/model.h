@@ -17,7 +17,8 @@ enum {
     MODEL_POS = 4096,
     MODEL_TOKENS = 512,
     MODEL_UBATCHES = 4,
-    MODEL_LINKED = 2
+    MODEL_LINKED = 2,
+    MODEL_AHEAD = 32 /* cells made ready behind a token of a sequence that is decoded one by one */
 };
 
 enum { MODEL_TAILS, MODEL_WHOLE, MODEL_KEEP };
@@ -44,6 +45,10 @@ struct model {
     uint32_t own[MODEL_STREAMS][MODEL_CELLS];
     uint64_t dead_since[MODEL_STREAMS][MODEL_CELLS]; /* of an empty cell */
 
+    uint64_t active[MODEL_STREAMS];                             /* when a sequence of the stream was used last */
+    bool awake[MODEL_STREAMS];                                  /* and it was not seen to rest since */
+    uint32_t n_applied[MODEL_STREAMS], n_single[MODEL_STREAMS]; /* tokens of the open batch; batches of one before it */
+
     uint64_t stamp[MODEL_SEQS];
     bool in_batch[MODEL_SEQS]; /* an apply of the open batch touched it */
     bool evicted[MODEL_SEQS];  /* cut or emptied by eviction, and not removed whole since */
@@ -62,7 +67,7 @@ struct model {
     bool whole;
     uint32_t torn, perhaps_torn; /* a bit a sequence, until the caller clears it */
 
-    uint64_t n_evict, evicted_cells;
+    uint64_t n_evict, evicted_cells, n_moved;
     uint64_t n_recycled, n_unfillable; /* cells taken from a sequence; sequences that lost part of a window */
 };
 
@@ -86,6 +91,7 @@ uint32_t model_n_kv(const struct model *m, const struct model_token *t, int n, i
 
 void model_apply(struct model *m, const struct model_token *t, int n, int ubatch);
 void model_undo(struct model *m, const struct model_token *t, int n, int ubatch);
+void model_use(struct model *m, uint32_t seq);                           /* it and its stream are not idle */
 void model_end(struct model *m);                                         /* of an open batch */
 bool model_remove(struct model *m, int32_t seq, int32_t p0, int32_t p1); /* false: it would tear a whole one */
 void model_clear(struct model *m);
@@ -105,10 +111,23 @@ int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t de
 bool model_waits(const struct model *m); /* for K to be rotated */
 void model_shift_done(struct model *m);
 
+/* Streams (a bit each) that are seen to rest for the first time since they were used. */
+uint32_t model_rest(struct model *m);
+
+/* How a stream becomes dense: with n live cells, those at n and above go into the free cells below, both in order. */
+struct model_step {
+    uint32_t from, to;
+};
+int model_packing(const struct model *m, uint32_t stream, struct model_step step[MODEL_CELLS]);
+void model_step(struct model *m, uint32_t stream, struct model_step step);
+
+/* What m still has of its tokens in `after`, where they were in m. Of a sequence's position all stay or none. */
+void model_left(const struct model *m, const struct model *after, struct model *left);
+
 /* A shrink of every stream to target cells, UINT32_MAX: any loss of tails is in order (a lowered budget). */
 struct model_shrunk {
     struct model *m;           /* before */
-    const struct model *after; /* what the library holds now */
+    const struct model *after; /* what the library holds now, and nothing moved */
     uint32_t target;
     uint64_t n_cut; /* sequences that lost tokens */
 };

@@ -151,7 +151,7 @@ static void copied(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int3
         if (m->evicted[src]) /* cut, and perhaps the engine does not know: no more is said */
             m->again[dst] = true;
         m->evicted[dst] = m->evicted[src];
-        m->stamp[dst] = m->now;
+        model_use(m, dst);
     }
     if (count(m, src, p0, p1))
         copy_losses(m, src, dst, p0, p1);
@@ -275,7 +275,7 @@ int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t de
         m->shift[s][c] += (int32_t)(to / divisor) - m->pos[s][c];
         m->pos[s][c] = (int32_t)(to / divisor);
     }
-    m->stamp[seq] = m->now;
+    model_use(m, seq);
     model_refill(m, seq, 0, 0); /* a shift can bring what was lost into the window */
     return MODEL_OK;
 }

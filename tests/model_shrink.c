@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The naive model of model.h: what a shrink may take, and what it takes exactly where nothing is shared and no
- * two sequences are idle for equally long.
+ * two sequences are idle for equally long; and how what stays moves together.
  */
 #include "model.h"
 
@@ -298,8 +298,10 @@ static void accept(struct model *m, const struct model *after, uint64_t n_cut)
         }
     for (uint32_t s = 0; s < m->n_stream; s++)
         for (uint32_t c = 0; c < m->kv_size; c++) {
-            if (after->pos[s][c] < 0)
+            if (after->pos[s][c] < 0 && m->pos[s][c] >= 0) {
                 model_empty(m, s, c);
+                m->dead_since[s][c] = 0; /* its pages go at once */
+            }
             m->own[s][c] = after->own[s][c];
         }
 }
@@ -322,4 +324,68 @@ const char *model_judge(struct model_shrunk *all, int n, bool force)
     for (int i = 0; i < n && !wrong; i++)
         accept(all[i].m, all[i].after, all[i].n_cut);
     return wrong;
+}
+
+/* ---- what moves ---- */
+
+uint32_t model_rest(struct model *m)
+{
+    uint32_t streams = 0;
+
+    for (uint32_t s = 0; s < m->n_stream; s++)
+        if (m->awake[s] && m->idle_ms && m->now >= m->active[s] && m->now - m->active[s] >= m->idle_ms) {
+            streams |= 1u << s;
+            m->awake[s] = false;
+        }
+    return streams;
+}
+
+int model_packing(const struct model *m, uint32_t s, struct model_step step[MODEL_CELLS])
+{
+    uint32_t n_live = model_live(m, s), to = 0;
+    int n = 0;
+
+    for (uint32_t from = n_live; from < m->kv_size; from++) {
+        if (m->pos[s][from] < 0)
+            continue;
+        while (m->pos[s][to] >= 0)
+            to++;
+        step[n++] = (struct model_step){from, to++};
+    }
+    return n;
+}
+
+void model_step(struct model *m, uint32_t s, struct model_step step)
+{
+    m->pos[s][step.to] = m->pos[s][step.from];
+    m->own[s][step.to] = m->own[s][step.from];
+    m->shift[s][step.to] = m->shift[s][step.from];
+    m->y[s][step.to] = m->y[s][step.from];
+    m->x[s][step.to] = m->x[s][step.from];
+    model_empty(m, s, step.from);
+    m->dead_since[s][step.from] = 0; /* its pages go at once */
+    m->n_moved++;
+}
+
+static uint32_t owners_left(const struct model *m, const struct model *after, uint32_t s, uint32_t c)
+{
+    uint32_t own = 0;
+
+    for (uint32_t k = 0; k < m->kv_size; k++)
+        if (after->pos[s][k] == m->pos[s][c])
+            own |= m->own[s][c] & after->own[s][k];
+    return own;
+}
+
+void model_left(const struct model *m, const struct model *after, struct model *left)
+{
+    *left = *m;
+    for (uint32_t s = 0; s < m->n_stream; s++)
+        for (uint32_t c = 0; c < m->kv_size; c++) {
+            if (m->pos[s][c] < 0 || (m->pos[s][c] == after->pos[s][c] && m->own[s][c] == after->own[s][c]))
+                continue;
+            left->own[s][c] = owners_left(m, after, s, c);
+            if (!left->own[s][c])
+                model_empty(left, s, c);
+        }
 }

@@ -31,8 +31,11 @@ static int on_evict(void *ctx, kvlazy_seq_id seq, kvlazy_pos pos)
     if (rig->n_evict < RIG_EVICTS)
         rig->evict[rig->n_evict] = (struct rig_evict){seq, pos};
     rig->n_evict++;
-    if (rig->in_evict)
-        rig->in_evict(rig, seq, pos);
+    if (rig->in_evict) {
+        rig_follow(rig);
+        rig->in_evict(rig, seq, pos); /* it may change cells, in the middle of a shrink */
+        rig_look(rig);
+    }
     return seq < 64 && (rig->veto >> seq & 1);
 }
 
@@ -89,9 +92,7 @@ void rig_adopt(struct rig *rig)
         if (p->layers[i].v_row_bytes)
             ok(kvlazy_v(rig->cache, p->layers[i].id, &rig->tensor[rig->n_tensor++]));
     }
-    free(rig->stamp);
-    rig->stamp = calloc((size_t)rig->n_stream * rig->kv_size, sizeof *rig->stamp);
-    assert_non_null(rig->stamp);
+    rig_follows(rig);
 }
 
 void open_with(struct rig *r, uint32_t kv_size, uint32_t initial)
@@ -105,13 +106,13 @@ void rig_free(struct rig *rig)
 {
     int left;
 
+    rig_forgets(rig);
     kvlazy_destroy(rig->cache);
     left = fake_mappings(&rig->fake);
     if (!rig->fake.broken[0] && left)
         snprintf(rig->fake.broken, sizeof rig->fake.broken, "%d mappings are left", left);
     fake_assert_kept(&rig->fake);
     fake_done(&rig->fake);
-    free(rig->stamp);
     free(rig);
 }
 
@@ -263,6 +264,8 @@ static kvlazy_cells_view view_of(struct rig *rig, uint32_t stream)
 {
     kvlazy_cells_view view = {.struct_size = sizeof view};
 
+    if (rig->params.cell_ops)
+        return view; /* the engine's cells are for the test to look at */
     ok(kvlazy_cells(rig->cache, stream, &view));
     assert_true(view.n_cell <= rig->kv_size);
     return view;
@@ -276,24 +279,44 @@ static bool owned(const kvlazy_cells_view *view, uint32_t cell)
     return false;
 }
 
-/* A live cell holds its bytes; a dead byte is zero or what was last written there. */
+/* A live cell holds its bytes; a dead byte is zero or what was last written there. The first that is neither; -1. */
+static int64_t first_wrong(struct rig *rig, int tensor, uint32_t stream, uint32_t cell, uint32_t stamp, bool live,
+                           unsigned char *want)
+{
+    const unsigned char *got = row(rig, tensor, stream, cell);
+    size_t bytes = rig->tensor[tensor].row_bytes;
+
+    assert_true(bytes <= ROW_MAX);
+    fill_row(stamp, tensor, want, bytes);
+    if (!memcmp(got, want, bytes))
+        return -1;
+    for (size_t i = 0; i < bytes; i++)
+        if (got[i] != want[i] && (live || got[i]))
+            return (int64_t)i;
+    return -1;
+}
+
+bool rig_row_fits(struct rig *rig, uint32_t stream, uint32_t cell, uint32_t stamp, bool live)
+{
+    unsigned char want[ROW_MAX];
+
+    for (int t = 0; t < rig->n_tensor; t++)
+        if (first_wrong(rig, t, stream, cell, stamp, live, want) >= 0)
+            return false;
+    return true;
+}
+
 static void check_row(struct rig *rig, int tensor, uint32_t stream, uint32_t cell, bool live, const char *file,
                       int line)
 {
     unsigned char want[ROW_MAX];
-    const unsigned char *got = row(rig, tensor, stream, cell);
-    size_t bytes = rig->tensor[tensor].row_bytes;
+    int64_t i = first_wrong(rig, tensor, stream, cell, *stamp_of(rig, stream, cell), live, want);
 
-    assert_true(bytes <= sizeof want);
-    fill_row(*stamp_of(rig, stream, cell), tensor, want, bytes);
-    if (!memcmp(got, want, bytes))
+    if (i < 0)
         return;
-    for (size_t i = 0; i < bytes; i++)
-        if (got[i] != want[i] && (live || got[i])) {
-            print_error("tensor %d, stream %" PRIu32 ", %s cell %" PRIu32 ": byte %zu is %02x, not %02x\n", tensor,
-                        stream, live ? "live" : "dead", cell, i, got[i], want[i]);
-            _fail(file, line);
-        }
+    print_error("tensor %d, stream %" PRIu32 ", %s cell %" PRIu32 ": byte %d is %02x, not %02x\n", tensor, stream,
+                live ? "live" : "dead", cell, (int)i, row(rig, tensor, stream, cell)[i], want[i]);
+    _fail(file, line);
 }
 
 void rig_sound(struct rig *rig, const char *file, int line)
@@ -409,9 +432,9 @@ char *rig_dump(struct rig *rig)
                               (int)kvlazy_seq_pos_max(rig->cache, (kvlazy_seq_id)i));
     snprintf(out + n, room - n,
              "reserved %" PRIu64 " touched %" PRIu64 " released %" PRIu64 " cap %" PRIu64 " live %" PRIu64
-             " grow %" PRIu64 " shrink %" PRIu64 " evict %" PRIu64 " evicted %" PRIu64,
+             " grow %" PRIu64 " shrink %" PRIu64 " evict %" PRIu64 " evicted %" PRIu64 " moved %" PRIu64,
              s.reserved_bytes, s.touched_bytes, s.released_bytes, s.cap_cells, s.live_cells, s.n_grow, s.n_shrink,
-             s.n_evict, s.evicted_cells);
+             s.n_evict, s.evicted_cells, s.moved_cells);
     return out;
 }
 
@@ -433,6 +456,22 @@ uint32_t live_of(struct rig *r, kvlazy_seq_id seq)
     kvlazy_pos max = kvlazy_seq_pos_max(r->cache, seq);
 
     return max < 0 ? 0 : (uint32_t)(max - kvlazy_seq_pos_min(r->cache, seq) + 1); /* where it has no holes */
+}
+
+bool is_packed(struct rig *rig)
+{
+    for (uint32_t s = 0; s < rig->n_stream; s++) {
+        kvlazy_cells_view view = view_of(rig, s);
+        uint32_t end = view.n_cell, n = 0;
+
+        while (n < view.n_cell && view.pos[n] >= 0)
+            n++;
+        while (end > n && view.pos[end - 1] < 0)
+            end--;
+        if (n != end)
+            return false;
+    }
+    return true;
 }
 
 bool cells_zero(struct rig *rig, uint32_t stream, uint32_t lo, uint32_t hi)
@@ -506,6 +545,16 @@ uint64_t cover_with(struct rig *rig, uint32_t n, const uint32_t *stream, const u
 uint64_t cover(struct rig *rig)
 {
     return cover_with(rig, 0, NULL, NULL);
+}
+
+uint64_t cover_of(struct rig *rig, uint32_t n, const uint32_t *stream, const uint32_t *cell)
+{
+    struct pages pages;
+
+    pages_open(rig, &pages);
+    for (uint32_t i = 0; i < n; i++)
+        pages_add(rig, &pages, stream[i], cell[i]);
+    return pages_close(rig, &pages);
 }
 
 uint64_t cover_cells(struct rig *rig, uint32_t stream, uint32_t lo, uint32_t hi)

@@ -3,7 +3,7 @@
  * What most tests stand on: a rig, that is one cache over one fake operating system, with short words for
  * what an engine does (put, turn) and for what a test asks (cells_are, sound, cover). The rig writes every
  * row it places with bytes of its own and remembers which, so that sound() can hold every byte of the cache
- * against the promises. It uses the public headers alone.
+ * against the promises; when the library moves a token, they go along (follow.h). It uses the public headers alone.
  */
 #ifndef SUPPORT_H
 #define SUPPORT_H
@@ -18,6 +18,7 @@
 #include <kvlazy/kvlazy.h>
 
 #include "fake_mem.h"
+#include "follow.h"
 
 enum { RIG_LAYERS = 4, RIG_TENSORS = 2 * RIG_LAYERS, RIG_EVICTS = 256, RIG_SLOTS = 64 };
 
@@ -40,6 +41,11 @@ struct rig {
     uint32_t *stamp; /* [n_stream · kv_size]: which bytes a cell's rows were last given; 0: none */
     uint32_t last_stamp;
     uint32_t reach; /* no cell at or above it was ever written */
+
+    bool beside; /* other threads shrink while this one runs the hooks; see follow.h, whose the next ones are */
+    struct rig *next;
+    int family; /* the same for linked ones */
+    struct rig_seen seen;
 
     struct rig_evict evict[RIG_EVICTS]; /* what on_evict was asked */
     int n_evict;
@@ -87,6 +93,9 @@ void turn_at(struct rig *rig, uint64_t now, kvlazy_seq_id seq, kvlazy_pos pos, u
 int dry(struct rig *rig, kvlazy_seq_id seq, kvlazy_pos pos, uint32_t n); /* prepare alone, then end_batch */
 void write_rows(struct rig *rig, const kvlazy_slot *slot);
 
+/* The rows of a cell, in all tensors, are those that were given a stamp; of a dead one bytes may be zero too. */
+bool rig_row_fits(struct rig *rig, uint32_t stream, uint32_t cell, uint32_t stamp, bool live);
+
 /* Holds the cache against kvlazy_check, the promises about bytes, and the fake against its contract. */
 void rig_sound(struct rig *rig, const char *file, int line);
 #define sound(rig) rig_sound(rig, __FILE__, __LINE__)
@@ -105,9 +114,11 @@ void asked(struct rig *rig, int i, kvlazy_seq_id seq, kvlazy_pos pos);
 
 kvlazy_stats_info stats(struct rig *rig);
 uint32_t live_of(struct rig *rig, kvlazy_seq_id seq); /* tokens of a sequence that has no holes */
+bool is_packed(struct rig *rig);                      /* in every stream live cells lie below all others */
 bool cells_zero(struct rig *rig, uint32_t stream, uint32_t lo, uint32_t hi); /* every byte of [lo, hi) */
 uint64_t cover(struct rig *rig);                                             /* bytes of the page cover of live cells */
 uint64_t cover_with(struct rig *rig, uint32_t n, const uint32_t *stream, const uint32_t *cell); /* and of these */
+uint64_t cover_of(struct rig *rig, uint32_t n, const uint32_t *stream, const uint32_t *cell);   /* of these alone */
 uint64_t cover_cells(struct rig *rig, uint32_t stream, uint32_t lo, uint32_t hi);               /* of [lo, hi) alone */
 
 int poll_next(struct rig *rig, uint64_t *next); /* kvlazy_poll with next preset to rubbish that must go */

@@ -16,7 +16,7 @@ static void open_rig(rig *r, size_t page_bytes, uint64_t n_page)
 {
     fake_init(&r->fake);
     r->fake.page = page_bytes;
-    assert_int_equal(kvl_arena_init(&r->arena, &r->fake.table, n_page * page_bytes, 0), KVLAZY_OK);
+    assert_int_equal(kvl_arena_init(&r->arena, &r->fake.table, n_page * page_bytes, 0, NULL, 0), KVLAZY_OK);
     fake_forget(&r->fake);
 }
 
@@ -188,7 +188,7 @@ static void dirty_hosts_read_zero(void **state)
         fake_init(&r.fake);
         r.fake.dirty_reserve = dirty[i][0];
         r.fake.lazy_decommit = dirty[i][1];
-        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, sizeof zeros, 0), KVLAZY_OK);
+        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, sizeof zeros, 0, NULL, 0), KVLAZY_OK);
         assert_memory_equal(r.arena.base, zeros, sizeof zeros);
         assert_int_equal(want(&r, 0, 4 * 4096), KVLAZY_OK);
         memset(r.arena.base, 0x55, 4 * 4096);
@@ -208,10 +208,188 @@ static void a_refused_reservation_holds_nothing(void **state)
 
         fake_init(&r.fake);
         fake_fail(&r.fake, FAKE_RESERVE, n);
-        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, 4096, 0), KVLAZY_ENOMEM);
+        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, 4096, 0, NULL, 0), KVLAZY_ENOMEM);
         assert_null(r.arena.base);
         close_rig(&r);
     }
+}
+
+/* One page of many is locked. Naive: the range is given up as a whole, and the rest stays for ever. */
+static void a_refused_range_goes_in_parts(void **state)
+{
+    rig r;
+
+    (void)state;
+    open_rig(&r, 4096, 1000);
+    assert_int_equal(want(&r, 0, 1000 * 4096), KVLAZY_OK);
+    memset(r.arena.base, 0x77, 1000 * 4096);
+    r.fake.refuse_lo = (unsigned char *)r.arena.base + 600 * 4096;
+    r.fake.refuse_hi = r.fake.refuse_lo + 4096;
+    offer(&r, 4096, 999 * 4096);
+    assert_int_equal(r.arena.n_touched, 3);
+    assert_int_equal(r.arena.n_released, 997);
+    assert_int_equal(r.arena.n_refused, 1);
+    assert_true(r.fake.n_call[FAKE_DECOMMIT] < 64); /* halves, not pages one by one */
+    assert_int_equal(r.arena.base[600 * 4096], 0x77);
+    close_rig(&r);
+}
+
+/* ---- a frontier ---- */
+
+enum { BLOCK_PAGES = 20, BLOCKS = 3 };
+
+/* Three blocks of 20 pages on a host that lets 30 be writable. */
+static void open_blocks(rig *r, size_t page_bytes, uint32_t flags)
+{
+    uint64_t unit = flags & KVLAZY_RESERVE_HUGE_PAGES ? 4 * page_bytes : page_bytes;
+    kvl_span block[BLOCKS];
+
+    fake_init(&r->fake);
+    fake_complete(&r->fake);
+    r->fake.page = page_bytes;
+    r->fake.huge_page = 4 * page_bytes;
+    r->fake.charge_limit_bytes = 30 * unit;
+    for (uint64_t i = 0; i < BLOCKS; i++)
+        block[i] = (kvl_span){i * BLOCK_PAGES * unit, (i + 1) * BLOCK_PAGES * unit};
+    assert_int_equal(kvl_arena_init(&r->arena, &r->fake.table, BLOCKS * BLOCK_PAGES * unit, flags, block, BLOCKS),
+                     KVLAZY_OK);
+    assert_int_equal(r->arena.n_block, BLOCKS);
+    assert_int_equal(kvl_pages_bytes(&r->arena, 1), unit);
+    assert_int_equal((uintptr_t)r->arena.base % unit, 0);
+    assert_int_equal(r->fake.charged_bytes, 0);
+    fake_forget(&r->fake);
+}
+
+static uint64_t charged_pages(const rig *r)
+{
+    return r->fake.charged_bytes / kvl_pages_bytes(&r->arena, 1);
+}
+
+static void a_frontier_follows_what_is_touched(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * N_OF(page_sizes); i++) {
+        rig r;
+
+        open_blocks(&r, page_sizes[i / 2], i % 2 ? KVLAZY_RESERVE_HUGE_PAGES : KVLAZY_RESERVE_DONTFORK);
+        uint64_t page = kvl_pages_bytes(&r.arena, 1);
+        assert_int_equal(want(&r, 0, 2 * page + 1), KVLAZY_OK);
+        assert_int_equal(charged_pages(&r), 3);
+        assert_int_equal(want(&r, 24 * page, 25 * page), KVLAZY_OK); /* the second block, from its beginning on */
+        assert_int_equal(charged_pages(&r), 3 + 5);
+        assert_int_equal(want(&r, 18 * page, 22 * page), KVLAZY_OK); /* across two blocks */
+        assert_int_equal(charged_pages(&r), 20 + 5);
+        memset(r.arena.base + 18 * page, 0x77, 4 * page);
+        offer(&r, 24 * page, 25 * page);
+        assert_int_equal(charged_pages(&r), 20 + 2);
+        offer(&r, 3 * page, 18 * page); /* a hole in the middle has the frontier above it */
+        assert_int_equal(charged_pages(&r), 20 + 2);
+        assert_int_equal(r.fake.n_call[FAKE_SET_WRITABLE], 3 + 1);
+        offer(&r, 0, BLOCKS * BLOCK_PAGES * page);
+        assert_int_equal(charged_pages(&r), 0);
+        assert_int_equal(r.arena.base[18 * page], 0);
+        close_rig(&r);
+    }
+}
+
+/* Naive: what was raised before the refusal stays charged, or is booked as touched. */
+static void a_refused_raise_leaves_nothing(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 2; n++) {
+        rig r;
+
+        open_blocks(&r, 4096, 0);
+        assert_int_equal(want(&r, 0, 4096), KVLAZY_OK);
+        fake_fail(&r.fake, FAKE_SET_WRITABLE, n);
+        assert_int_equal(want(&r, 10 * 4096, 25 * 4096), KVLAZY_ENOMEM);
+        assert_int_equal(r.arena.n_touched, 1);
+        assert_int_equal(charged_pages(&r), 1);
+        assert_int_equal(r.fake.n_call[FAKE_COMMIT], 1);
+        assert_int_equal(want(&r, 10 * 4096, 25 * 4096), KVLAZY_OK);
+        assert_int_equal(want(&r, 40 * 4096, 60 * 4096), KVLAZY_ENOMEM); /* the limit itself */
+        assert_int_equal(charged_pages(&r), 25);
+        offer(&r, 0, 25 * 4096);
+        assert_int_equal(want(&r, 40 * 4096, 60 * 4096), KVLAZY_OK);
+        close_rig(&r);
+    }
+}
+
+/* A host that will not lower a frontier is asked again the next time. */
+static void a_refused_lowering_is_made_up_for(void **state)
+{
+    rig r;
+
+    (void)state;
+    open_blocks(&r, 4096, 0);
+    assert_int_equal(want(&r, 0, 10 * 4096), KVLAZY_OK);
+    fake_fail(&r.fake, FAKE_SET_WRITABLE, 1);
+    offer(&r, 2 * 4096, 10 * 4096);
+    assert_int_equal(r.arena.n_touched, 2);
+    assert_int_equal(r.arena.n_released, 8);
+    assert_int_equal(charged_pages(&r), 10);
+    assert_int_equal(want(&r, 2 * 4096, 4 * 4096), KVLAZY_OK); /* below it nobody is asked */
+    assert_int_equal(r.fake.n_call[FAKE_SET_WRITABLE], 2);
+    offer(&r, 3 * 4096, 10 * 4096);
+    assert_int_equal(charged_pages(&r), 3);
+    close_rig(&r);
+}
+
+/* Without parts to follow, or without set_writable, what is refused is refused. */
+static void no_frontier_without_blocks(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const kvl_span block = {0, 100 * 4096};
+        rig r;
+
+        fake_init(&r.fake);
+        if (i)
+            fake_complete(&r.fake);
+        r.fake.charge_limit_bytes = 10 * 4096;
+        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, 100 * 4096, 0, &block, i ? 0 : 1), KVLAZY_ENOMEM);
+        close_rig(&r);
+    }
+}
+
+/* ---- huge pages ---- */
+
+/* Naive: releases in small pages, which splits huge ones whose memory then is not free. */
+static void huge_pages_go_whole(void **state)
+{
+    rig r;
+
+    (void)state;
+    fake_init(&r.fake);
+    fake_complete(&r.fake);
+    assert_int_equal(
+        kvl_arena_init(&r.arena, &r.fake.table, (UINT64_C(5) << 21) + 4096, KVLAZY_RESERVE_HUGE_PAGES, NULL, 0),
+        KVLAZY_OK);
+    assert_int_equal((uintptr_t)r.arena.base % (2 << 20), 0);
+    assert_int_equal(r.arena.n_page, 6);
+    assert_int_equal(want(&r, 0, (UINT64_C(5) << 21) + 4096), KVLAZY_OK);
+    offer(&r, 4096, (UINT64_C(4) << 21) - 4096); /* the fake holds every range against 2 MiB */
+    assert_int_equal(r.arena.n_released, 2);
+    offer(&r, 4096, (2 << 21) - 4096); /* what is in one and part of the next: nothing more */
+    assert_int_equal(r.arena.n_released, 2);
+    close_rig(&r);
+}
+
+/* The size of a huge page is the host's to say; a host that does not has them of 2 MiB. */
+static void huge_page_sizes(void **state)
+{
+    struct fake_mem fake;
+
+    (void)state;
+    fake_init(&fake);
+    assert_int_equal(kvl_page_bytes(&fake.table, true), 2 << 20);
+    fake_complete(&fake);
+    fake.huge_page = 32 << 20;
+    assert_int_equal(kvl_page_bytes(&fake.table, true), 32 << 20);
+    assert_int_equal(kvl_page_bytes(&fake.table, false), 4096);
+    fake.huge_page = 3 << 20;
+    assert_int_equal(kvl_page_bytes(&fake.table, true), 0);
+    fake_done(&fake);
 }
 
 static void nothing_is_legal(void **state)
@@ -220,7 +398,7 @@ static void nothing_is_legal(void **state)
 
     (void)state;
     open_rig(&r, 4096, 0);
-    assert_int_equal(kvl_arena_resident(&r.arena), 0);
+    assert_int_equal(kvl_arena_resident(&r.arena, 0, r.arena.n_page), 0);
     close_rig(&r);
 }
 
@@ -236,6 +414,13 @@ int main(void)
         cmocka_unit_test(many_ranges),
         cmocka_unit_test(dirty_hosts_read_zero),
         cmocka_unit_test(a_refused_reservation_holds_nothing),
+        cmocka_unit_test(a_refused_range_goes_in_parts),
+        cmocka_unit_test(a_frontier_follows_what_is_touched),
+        cmocka_unit_test(a_refused_raise_leaves_nothing),
+        cmocka_unit_test(a_refused_lowering_is_made_up_for),
+        cmocka_unit_test(no_frontier_without_blocks),
+        cmocka_unit_test(huge_pages_go_whole),
+        cmocka_unit_test(huge_page_sizes),
         cmocka_unit_test(nothing_is_legal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

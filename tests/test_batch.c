@@ -446,6 +446,25 @@ static void refusal_in_one_of_two_streams(void **state)
     assert_int_equal(kvlazy_room(r->cache, 1), 0);
 }
 
+/* Its cells are others' now, so a slot from before a shrink that moved some stands for nothing. */
+static void a_slot_is_stale_once_cells_moved(void **state)
+{
+    struct rig *r = *state;
+    char *before;
+
+    rig_open(r);
+    ok(turn(r, 0, 0, 20));
+    ok(turn(r, 1, 0, 10));
+    assert_int_equal(kvlazy_n_kv(r->cache, &r->slot[0]), 256);
+    ok(kvlazy_seq_rm(r->cache, 0, -1, -1));
+    ok(kvlazy_trim(r->cache, 0));
+    cells_are(r, 0, "0..9=0..9/1");
+    before = rig_dump(r);
+    expect(kvlazy_undo_ubatch(r->cache, &r->slot[0]), KVLAZY_EINVAL);
+    assert_int_equal(kvlazy_n_kv(r->cache, &r->slot[0]), 0);
+    unchanged(r, before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -468,6 +487,7 @@ int main(void)
         RIG_TEST(attention_width_of_later_slots),
         RIG_TEST(refusals_name_a_sequence),
         RIG_TEST(refusal_in_one_of_two_streams),
+        RIG_TEST(a_slot_is_stale_once_cells_moved),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -311,6 +311,9 @@ static void a_lower_ceiling_acts_at_once(void **state)
     assert_int_equal(r->evict[0].seq, 0);
     assert_int_equal(r->evict[0].pos, (int)live - 1);
     assert_in_range(live, 60, 240);
+    assert_true(is_packed(r));
+    assert_true(cover_cells(r, 0, 0, live + 300) <= budget); /* and not one more would have fitted */
+    assert_true(cover_cells(r, 0, 0, live + 301) > budget);
     assert_int_equal(kvlazy_seq_pos_max(r->cache, 1), 299);
     assert_true(stats(r).touched_bytes <= budget);
     assert_int_equal(stats(r).touched_bytes, cover(r));

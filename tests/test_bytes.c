@@ -3,7 +3,7 @@
  * What is in memory: where rows lie, which pages are committed and given back, what dead bytes read as, and
  * the figures, over page sizes, row sizes and streams that share pages, and on hosts that refuse or lie.
  */
-#include "support.h"
+#include "seq_support.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -185,8 +185,16 @@ static void a_middle_reads_zero_or_old(void **state)
             ok(turn(r, 1, 0, (uint32_t)size));
         ok(kvlazy_seq_rm(r->cache, 0, 3, size / 3));
         ok(kvlazy_seq_rm(r->cache, 0, size / 3 + 1, size - 1));
+        r->fake.now += 750;
+        ok(kvlazy_init_batch(r->cache));
+        ok(kvlazy_end_batch(r->cache)); /* free pages decay, and nothing moves */
+        sound(r);
+        assert_int_equal(look(r, 0).pos[size - 1], size - 1);
+        assert_int_equal(stats(r).touched_bytes, cover(r));
         ok(kvlazy_trim(r->cache, 0));
         sound(r);
+        assert_true(is_packed(r));
+        assert_int_equal(stats(r).moved_cells, 2);
         assert_int_equal(stats(r).touched_bytes, cover(r));
         assert_int_equal(stats(r).live_cells, 5 + (r->n_stream > 1 ? size : 0));
         r->fake.now += 1000;
@@ -398,7 +406,10 @@ static void addresses_never_change(void **state)
 
         if (kvlazy_room(r->cache, 1) >= n)
             ok(turn(r, 1, kvlazy_seq_pos_max(r->cache, 1) + 1, n + 1 <= kvlazy_room(r->cache, 1) ? n + 1 : n));
+        if (i % 2) /* leaves a hole to move into */
+            ok(kvlazy_seq_rm(r->cache, 1, (kvlazy_pos)(n / 2), (kvlazy_pos)(n / 2 + 7)));
         ok(kvlazy_trim(r->cache, n % 3 ? 0 : n + 1));
+        assert_true(is_packed(r));
         r->fake.now += n;
         ok(kvlazy_poll(r->cache, NULL));
         for (int k = 0, t = 0; k < 3; k++) {
@@ -409,6 +420,7 @@ static void addresses_never_change(void **state)
             t += r->layers[k].v_row_bytes != 0;
         }
     }
+    assert_true(stats(r).moved_cells > 100);
     sound(r);
 }
 

@@ -45,7 +45,11 @@ static void it_came_across_everything(void **state)
                   sights.evicted, sights.recycled, sights.unfillable);
     print_message("%" PRIu64 " rows copied, %" PRIu64 " copies refused, %" PRIu64 " shared; %" PRIu64 " moves\n",
                   sights.copied_rows, sights.copies_refused, sights.shared, sights.moved);
+    print_message("%" PRIu64 " cells packed, %" PRIu64 " times not for want of room, %" PRIu64 " times twice; %" PRIu64
+                  " tokens decoded\n",
+                  sights.packed, sights.held_back, sights.packed_twice, sights.decoded);
     print_message("%" PRIu64 " batches that a linked cache refused\n", sights.refused_by_other);
+    assert_true(sights.packed && sights.held_back && sights.decoded);
     assert_true(sights.refused_by_other);
     assert_true(n[0] && n[-KVLAZY_EPOS] && n[-KVLAZY_ENOSLOT] && n[-KVLAZY_EBUDGET] && n[-KVLAZY_ESHIFT]);
     assert_true(sights.evicted && sights.recycled && sights.unfillable && sights.replayed);

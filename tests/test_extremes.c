@@ -35,6 +35,7 @@ static void any_time_later_is_later(void **state)
             if (stats(r).live_cells != 128 || stats(r).touched_bytes != cover(r))
                 print_error("from %llx by %llx\n", (unsigned long long)starts[s], (unsigned long long)jumps[j]);
             assert_int_equal(stats(r).live_cells, 128);
+            assert_true(is_packed(r));
             assert_int_equal(stats(r).touched_bytes, cover(r));
             rig_free(r);
         }
@@ -120,8 +121,7 @@ static void the_largest_cache(void **state)
     r->n_stream = 1;
     r->kv_size = 4096; /* enough for what the rig writes down */
     r->n_seq = 4;
-    r->stamp = calloc(r->kv_size, sizeof *r->stamp);
-    assert_non_null(r->stamp);
+    rig_follows(r);
     ok(kvlazy_k(r->cache, r->layers[0].id, &r->tensor[r->n_tensor++]));
     assert_int_equal(stats(r).reserved_bytes, 1u << 31);
     assert_int_equal(kvlazy_room(r->cache, 0), INT32_MAX);

@@ -13,6 +13,15 @@ static kvlazy_layer layer(uint32_t id, size_t k, size_t v)
     return (kvlazy_layer){.id = id, .k_row_bytes = k, .v_row_bytes = v};
 }
 
+/* Layers that the library lays out. */
+static int lay_out(kvl_geometry *g, const kvlazy_layer *layers, uint32_t n_layer, uint32_t kv_size, uint32_t n_stream,
+                   uint64_t page_bytes)
+{
+    kvl_complaint complaint;
+
+    return kvl_geometry_init(g, layers, n_layer, kv_size, n_stream, page_bytes, NULL, &complaint);
+}
+
 static void tensors_are_packed_and_apart(void **state)
 {
     (void)state;
@@ -23,7 +32,7 @@ static void tensors_are_packed_and_apart(void **state)
                 kvl_geometry g;
                 uint64_t end = 0;
 
-                assert_int_equal(kvl_geometry_init(&g, layers, 3, kv_sizes[n], 3, page_sizes[p]), KVLAZY_OK);
+                assert_int_equal(lay_out(&g, layers, 3, kv_sizes[n], 3, page_sizes[p]), KVLAZY_OK);
                 assert_int_equal(g.n_tensor, 3);
                 assert_int_equal(g.cell_bytes, 2 * row_sizes[r] + 34);
                 for (uint32_t t = 0; t < g.n_tensor; t++) {
@@ -53,7 +62,8 @@ static uint64_t slow_cover(const kvl_geometry *g, uint32_t n_cell)
     for (uint32_t t = 0; t < g->n_tensor; t++)
         for (uint32_t s = 0; s < g->n_stream; s++)
             for (uint32_t i = 0; i < n_cell; i++) {
-                kvl_span row = kvl_tensor_span(&g->tensor[t], s, i, i + 1);
+                kvl_span row =
+                    kvl_lane_span(&g->tensor[t], kvl_tensor_lane(&g->tensor[t], g->n_stream, s).base, i, i + 1);
 
                 for (uint64_t page = row.begin / g->page_bytes; page * g->page_bytes < row.end; page++)
                     seen[page] = true;
@@ -73,7 +83,7 @@ static void cover_counts_each_page_once(void **state)
                 kvlazy_layer layers[] = {layer(0, row_sizes[r], 18)};
                 kvl_geometry g;
 
-                assert_int_equal(kvl_geometry_init(&g, layers, 1, kv_sizes[n], 4, page_sizes[p]), KVLAZY_OK);
+                assert_int_equal(lay_out(&g, layers, 1, kv_sizes[n], 4, page_sizes[p]), KVLAZY_OK);
                 for (uint32_t cells = 0; cells <= kv_sizes[n]; cells += 1 + kv_sizes[n] / 7)
                     assert_int_equal(kvl_geometry_cover_bytes(&g, cells), slow_cover(&g, cells));
                 kvl_geometry_fini(&g);
@@ -86,13 +96,13 @@ static void what_no_address_holds_is_refused(void **state)
 
     (void)state;
     kvlazy_layer huge[] = {layer(0, SIZE_MAX, 0)};
-    assert_int_equal(kvl_geometry_init(&g, huge, 1, 2, 1, 4096), KVLAZY_EINVAL);
+    assert_int_equal(lay_out(&g, huge, 1, 2, 1, 4096), KVLAZY_EINVAL);
     assert_null(g.tensor);
     kvlazy_layer large[] = {layer(0, (size_t)1 << 31, 0)};
-    assert_int_equal(kvl_geometry_init(&g, large, 1, INT32_MAX, 4, 4096), KVLAZY_EINVAL);
+    assert_int_equal(lay_out(&g, large, 1, INT32_MAX, 4, 4096), KVLAZY_EINVAL);
     kvlazy_layer two[] = {layer(0, (size_t)1 << 30, (size_t)1 << 30), layer(1, (size_t)1 << 30, (size_t)1 << 30)};
-    assert_int_equal(kvl_geometry_init(&g, two, 2, INT32_MAX, 1, 4096), KVLAZY_EINVAL); /* each fits, together not */
-    assert_int_equal(kvl_geometry_init(&g, two, 1, 1 << 30, 1, 4096), KVLAZY_OK);
+    assert_int_equal(lay_out(&g, two, 2, INT32_MAX, 1, 4096), KVLAZY_EINVAL); /* each fits, together not */
+    assert_int_equal(lay_out(&g, two, 1, 1 << 30, 1, 4096), KVLAZY_OK);
     kvl_geometry_fini(&g);
 }
 
@@ -101,7 +111,7 @@ static void no_layers_reserve_nothing(void **state)
     kvl_geometry g;
 
     (void)state;
-    assert_int_equal(kvl_geometry_init(&g, NULL, 0, 100, 1, 4096), KVLAZY_OK);
+    assert_int_equal(lay_out(&g, NULL, 0, 100, 1, 4096), KVLAZY_OK);
     assert_int_equal(g.reserved_bytes, 0);
     assert_int_equal(kvl_geometry_cover_bytes(&g, 100), 0);
     kvl_geometry_fini(&g);

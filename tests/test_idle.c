@@ -3,18 +3,19 @@
  * The idle clock: what poll answers when, how free pages decay one by one, in a busy stream too, and what
  * trim and clear give back at once. No token is lost in this file; test_evict.c has the rest.
  */
-#include "support.h"
+#include "seq_support.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Does the cache hold exactly the pages of its live cells, by its own word and by the fake's? */
+/* Does the cache hold exactly the pages of its live cells, by its own word and by the fake's, unless it leaves the
+ * first touch to those who write? */
 static void holds_only_cover(struct rig *r)
 {
     uint64_t want = cover(r);
 
     assert_int_equal(stats(r).touched_bytes, want);
-    assert_int_equal(r->fake.committed_bytes, want);
+    assert_int_equal(r->fake.committed_bytes, r->params.flags & KVLAZY_NO_COMMIT_AHEAD ? 0 : want);
 }
 
 static void nothing_was_written(void **state)
@@ -197,10 +198,45 @@ static void free_pages_decay(void **state)
     r->fake.now += 251;
     ok(poll_next(r, &next));
     sound(r);
-    cells_are(r, 0, "300..399=0..99/1");
+    cells_are(r, 0, "0..99=0..99/1");
     holds_only_cover(r);
     assert_int_equal(r->n_evict, 0);
+    assert_int_equal(stats(r).moved_cells, 100);
     assert_int_equal(stats(r).released_bytes, r->fake.decommitted_bytes);
+}
+
+/* s0 leaves 300 cells free below s1: it keeps its tokens, at cells 0..99, once it has come to rest and not before. */
+static void what_stays_moves_down(void **state)
+{
+    struct rig *r = *state;
+    uint64_t next;
+
+    r->params.kv_size_initial = 256;
+    rig_open(r);
+    ok(turn(r, 0, 0, 300));
+    ok(turn(r, 1, 0, 100));
+    ok(kvlazy_seq_rm(r->cache, 0, -1, -1));
+    r->fake.now += 499;
+    ok(poll_next(r, &next));
+    cells_are(r, 0, "300..399=0..99/1");
+    r->fake.now += 1;
+    ok(kvlazy_init_batch(r->cache));
+    expect(poll_next(r, &next), KVLAZY_EBUSY);
+    cells_are(r, 0, "300..399=0..99/1");
+    ok(kvlazy_end_batch(r->cache)); /* without an apply it stamps nothing */
+    cells_are(r, 0, "300..399=0..99/1");
+    ok(poll_next(r, &next));
+    sound(r);
+    cells_are(r, 0, "0..99=0..99/1");
+    assert_int_equal(stats(r).moved_cells, 100);
+    assert_int_equal(stats(r).n_evict, 0);
+    assert_int_equal(r->n_evict, 0);
+    holds_only_cover(r);
+    assert_true(next == UINT64_MAX);
+    assert_true(cells_zero(r, 0, 100, 512));
+    ok(turn(r, 1, 100, 1)); /* it goes on where it was */
+    cells_are(r, 0, "0..100=0..100/1");
+    sound(r);
 }
 
 static void pages_of_an_undone_slot_decay_like_any(void **state)
@@ -250,12 +286,25 @@ static void a_page_used_again_starts_anew(void **state)
     holds_only_cover(r);
 }
 
-static void a_busy_stream_gives_back_too(void **state)
+/* Does it hold those, and of the cells up to 32 behind a stream's end at most what it made ready for the next tokens?
+ */
+static void holds_little_more(struct rig *r, uint32_t end)
 {
-    struct rig *r = *state;
+    enum { AHEAD = 32 };
+    uint32_t stream[AHEAD] = {0}, cell[AHEAD];
+
+    for (uint32_t i = 0; i < AHEAD; i++)
+        cell[i] = end + i;
+    assert_in_range(stats(r).touched_bytes, cover(r), cover_with(r, AHEAD, stream, cell));
+    assert_int_equal(stats(r).touched_bytes, r->fake.committed_bytes);
+}
+
+static void give_back_beside(struct rig *r, uint32_t flags)
+{
     uint64_t drop;
     kvlazy_pos p = 100;
 
+    r->params.flags = flags;
     r->params.kv_size = 8192;
     rig_open(r);
     ok(turn(r, 0, 0, 6000));
@@ -273,9 +322,24 @@ static void a_busy_stream_gives_back_too(void **state)
     ok(turn(r, 1, p++, 1));
     sound(r);
     assert_int_equal(r->n_evict, 0);
-    holds_only_cover(r);
+    if (flags & KVLAZY_NO_COMMIT_AHEAD)
+        holds_only_cover(r);
+    else
+        holds_little_more(r, (uint32_t)p - 101); /* 101 tokens are where they were */
     assert_int_equal(stats(r).live_cells, p);
+    assert_int_equal(stats(r).moved_cells, 0);
     assert_true(cells_zero(r, 0, 200, 5900));
+    assert_int_equal(look(r, 0).pos[6000], 0);
+}
+
+static void a_busy_stream_gives_back_too(void **state)
+{
+    give_back_beside(*state, KVLAZY_NO_COMMIT_AHEAD);
+}
+
+static void a_busy_stream_keeps_some_cells_ready(void **state)
+{
+    give_back_beside(*state, 0);
 }
 
 static void one_long_prompt_is_not_paid_for_ever(void **state)
@@ -394,6 +458,7 @@ static void sleeping_as_told_is_enough(void **state)
         }
         assert_true(settle(r) <= 750);
         sound(r);
+        assert_true(is_packed(r));
         holds_only_cover(r);
         for (uint32_t s = 0; r->n_stream == 4 && s < 4 && r->params.kv_size_initial; s++) {
             kvlazy_cells_view v = {.struct_size = sizeof v};
@@ -431,6 +496,8 @@ static void trim_gives_back_at_once(void **state)
     assert_int_equal(kvlazy_seq_pos_max(r->cache, 1), 1999);
     assert_int_equal(kvlazy_seq_pos_max(r->cache, 2), 2999);
     assert_int_equal(r->n_evict, 0);
+    cells_are(r, 0, "0..999=1000..1999/2 1000..2999=0..1999/1 3000..3999=2000..2999/2 4000..4999=0..999/2");
+    assert_int_equal(stats(r).moved_cells, 2000);
     holds_only_cover(r);
     released = stats(r).released_bytes;
     assert_int_equal(released, r->fake.decommitted_bytes);
@@ -439,6 +506,7 @@ static void trim_gives_back_at_once(void **state)
     ok(kvlazy_trim(r->cache, 256));
     sound(r);
     assert_int_equal(stats(r).live_cells, 256);
+    assert_true(is_packed(r));
     holds_only_cover(r);
 }
 
@@ -489,9 +557,11 @@ int main(void)
         RIG_TEST(init_ends_a_batch_left_open),
         RIG_TEST(tokens_of_a_batch_that_a_refusal_closed),
         RIG_TEST(free_pages_decay),
+        RIG_TEST(what_stays_moves_down),
         RIG_TEST(pages_of_an_undone_slot_decay_like_any),
         RIG_TEST(a_page_used_again_starts_anew),
         RIG_TEST(a_busy_stream_gives_back_too),
+        RIG_TEST(a_busy_stream_keeps_some_cells_ready),
         RIG_TEST(one_long_prompt_is_not_paid_for_ever),
         RIG_TEST(end_batch_works_in_pieces),
         RIG_TEST(without_an_idle_time_nothing_goes_by_itself),

@@ -91,15 +91,19 @@ static void a_reservation_the_host_refuses(void **state)
     rig_open(r);
 }
 
-static void features_not_built(void **state)
+static void tensors_that_make_no_sense(void **state)
 {
     struct rig *r = *state;
-    kvlazy_params *p = &r->params;
-    kvlazy_tensor tensor = {0};
+    size_t row = r->layers[0].k_row_bytes;
+    kvlazy_tensor longer = {.row_bytes = row + 1}, nowhere = {.data = r, .row_bytes = row};
+    char foreign[256] = {0};
 
-    REFUSED(r, KVLAZY_ENOTSUP, p->flags = KVLAZY_HUGE_PAGES);
-    REFUSED(r, KVLAZY_ENOTSUP, r->layers[0].v_channels = 4);
-    REFUSED(r, KVLAZY_ENOTSUP, (r->layers[0].k = &tensor, r->layers[0].v = &tensor));
+    REFUSED(r, KVLAZY_EINVAL, r->layers[0].v_channels = 131); /* does not divide the row */
+    REFUSED(r, KVLAZY_EINVAL, r->layers[0].k = &longer);
+    REFUSED(r, KVLAZY_EINVAL, r->layers[0].k = &nowhere); /* in no arena */
+    REFUSED(r, KVLAZY_EINVAL, (r->layers[0].k = &nowhere, r->layers[0].arena = (kvlazy_arena *)(void *)foreign));
+    REFUSED(r, KVLAZY_ENOTSUP, (r->layers[0].k = &nowhere, r->params.flags = KVLAZY_HUGE_PAGES));
+    rig_open(r);
 }
 
 static void windows_that_make_no_sense(void **state)
@@ -440,7 +444,7 @@ int main(void)
         RIG_TEST(bad_geometry),
         RIG_TEST(overflowing_geometry),
         RIG_TEST(a_reservation_the_host_refuses),
-        RIG_TEST(features_not_built),
+        RIG_TEST(tensors_that_make_no_sense),
         RIG_TEST(windows_that_make_no_sense),
         RIG_TEST(zero_means_default),
         cmocka_unit_test(defaults),

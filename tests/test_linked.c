@@ -70,8 +70,10 @@ static void works_on(struct group *g)
     later(g, 2000);
     ok(kvlazy_poll(g->r[g->n - 1]->cache, NULL));
     all_sound(g);
-    for (int i = 0; i < g->n; i++)
+    for (int i = 0; i < g->n; i++) {
         assert_true(stats(g->r[i]).live_cells <= 60);
+        assert_true(is_packed(g->r[i]));
+    }
     agree(g);
     ok(kvlazy_clear(g->r[0]->cache, false));
 }

@@ -60,7 +60,8 @@ static void converse(struct group *g, uint32_t i)
     if (i % 31 == 0)
         rm_all(g, seq, max / 2 + 1, -1);
     status = put_all(g, seq, max_of(g, 0, seq) + 1, n);
-    if (status == KVLAZY_ENOSLOT) { /* that ended the batch, and anything may have gone since */
+    if (status == KVLAZY_ENOSLOT) {                /* that ended the batch, and anything may have gone since */
+        ok(kvlazy_init_batch(g->r[i % 2]->cache)); /* … or moved */
         ok(kvlazy_clear(g->r[0]->cache, i % 2));
         return;
     }
@@ -92,6 +93,7 @@ static void beside_the_idle_side(struct group *g)
         g->r[i]->params.kv_size_initial = 60;
         g->r[i]->params.log = NULL;
         g->r[i]->params.on_evict = NULL;
+        g->r[i]->beside = true;
     }
     open_linked(g, 2);
     assert_int_equal(pthread_create(&thread, NULL, idle_side, &side), 0);
@@ -102,6 +104,7 @@ static void beside_the_idle_side(struct group *g)
     atomic_store(&side.stop, true);
     pthread_join(thread, NULL);
     assert_int_equal(atomic_load(&side.wrong), 0);
+    rig_alone(g->r[0]);
     all_sound(g);
     ok(kvlazy_trim(g->r[0]->cache, 0));
     for (int i = 0; i < 2; i++)

@@ -332,6 +332,7 @@ static void the_longest_idle_goes_whole(void **state)
     ok(kvlazy_poll(r->cache, NULL));
     seq_is(r, 1, -1, -1);
     seq_is(r, 0, 0, 29);
+    cells_are(r, 0, "0..29=0..29/0");
     sound(r);
 }
 

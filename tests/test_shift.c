@@ -411,6 +411,10 @@ static void what_fell_below_zero_decays(void **state)
     ok(kvlazy_seq_add(r->cache, 0, -1, -1, -250));
     assert_int_equal(stats(r).live_cells, 50);
     settle(r);
+    cells_are(r, 0, "0..49=0..49/0");
+    for (uint32_t c = 0; c < 50; c++) /* K still waits to be rotated, where it lies now */
+        assert_int_equal(look(r, 0).shift[c], -250);
+    expect(turn(r, 0, 50, 1), KVLAZY_ESHIFT);
     assert_int_equal(stats(r).touched_bytes, cover(r));
     sound(r);
 }

@@ -73,6 +73,7 @@ static void open_host(struct side *side, struct rig *r)
     r->params.slot_shrink_idle_ms = 20;
     r->params.kv_size_initial = 100;
     r->params.log = NULL;
+    r->beside = true;
     rig_open(r);
 }
 
@@ -132,6 +133,7 @@ static void hooks_beside_the_idle_side(struct rig *r, bool ask)
     for (int i = 0; i < N; i++)
         pthread_join(thread[i], NULL);
     assert_int_equal(atomic_load(&side.wrong), 0);
+    rig_alone(r);
     sound(r);
     ok(kvlazy_trim(r->cache, 0));
     assert_int_equal(stats(r).touched_bytes, cover(r));
@@ -304,6 +306,7 @@ static void open_meeting(struct meeting *m, struct rig *r, size_t (*decommit)(vo
     table.now_ms = pass_now;
     r->params.mem = &table;
     r->params.log = NULL;
+    r->beside = true;
     rig_open(r);
     m->met = false;
 }

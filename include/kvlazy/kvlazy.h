@@ -97,6 +97,8 @@ KVLAZY_API const char *kvlazy_status_message(int status);
  */
 typedef struct kvlazy_cache kvlazy_cache; /* opaque; no globals; any number per process */
 typedef struct kvlazy_arena kvlazy_arena;
+typedef struct kvlazy_pool kvlazy_pool;
+typedef struct kvlazy_reaper kvlazy_reaper;
 typedef int32_t kvlazy_pos;    /* 0 … INT32_MAX - 1; -1: none */
 typedef int32_t kvlazy_seq_id; /* 0 … n_seq_max - 1 */
 
@@ -110,26 +112,53 @@ enum {
 enum {
     KVLAZY_SHRINK_AT_INIT = 1u << 0,  /* init_batch shrinks too: for engines without an idle loop */
     KVLAZY_DONTFORK = 1u << 1,        /* a forked child does not get the reservation */
-    KVLAZY_HUGE_PAGES = 1u << 2,      /* not built yet: ENOTSUP */
+    KVLAZY_HUGE_PAGES = 1u << 2,      /* pages are huge ones (2 MiB), each given back only as a whole */
     KVLAZY_NO_COMMIT_AHEAD = 1u << 3, /* apply_ubatch leaves the first touch to the writing threads */
 };
 
-/** Where the rows of one K or V tensor lie: cell i of stream s begins at data + s·stream_stride + i·cell_stride. */
+/**
+ * Where the rows of one K or V tensor lie. Row-major (n_channel 0): cell i of stream s is row_bytes at
+ * data + s·stream_stride + i·cell_stride. Transposed (n_channel n): channel j of it is row_bytes / n at
+ * data + s·stream_stride + j·channel_stride + i·cell_stride.
+ */
 typedef struct kvlazy_tensor {
     void *data;
     size_t cell_stride, channel_stride, stream_stride, row_bytes; /* all in bytes */
     uint32_t n_channel;                                           /* 0: row-major */
 } kvlazy_tensor;
 
-/** One model layer that owns K/V. Borrowed layers are not named. */
+/** One model layer that owns K/V. Borrowed layers are not named, and so never released. */
 typedef struct kvlazy_layer {
     uint32_t id;                /* the engine's layer number, unique in a cache */
     size_t k_row_bytes;         /* bytes of one cell's K, any quantised size; 0: none */
     size_t v_row_bytes;         /* bytes of one cell's V; 0: none (MLA) */
-    uint32_t v_channels;        /* 0: V row-major. Transposed V is not built yet: ENOTSUP */
-    const kvlazy_tensor *k, *v; /* NULL: the library lays it out. Else not built yet: ENOTSUP */
-    kvlazy_arena *arena;        /* that holds k and v; NULL with them */
+    uint32_t v_channels;        /* 0: V row-major. n: V transposed, n channels of v_row_bytes / n bytes a cell */
+    const kvlazy_tensor *k, *v; /* NULL: the library lays it out, packed. Else where the engine put it (part 6), of
+                                   the same row_bytes and channels; copied. data NULL: on a device */
+    kvlazy_arena *arena;        /* that holds k and v, and outlives the cache; NULL when neither has data */
 } kvlazy_layer;
+
+/**
+ * An engine's own cells, as the idle side sees them (part 7). Called on the thread that calls the hooks, inside
+ * kvlazy_poll, _trim, _set_limits, _stats, _stats_text, _end_batch, _clear and, with KVLAZY_SHRINK_AT_INIT,
+ * _init_batch; where room is short in _touch and _copy_cells too. All but `vacate` run with a lock held, so that they
+ * must not call into the cache.
+ */
+typedef struct kvlazy_cell_ops {
+    size_t struct_size;
+    void *ctx;
+    /* One past the highest cell of the stream that holds a token. */
+    uint32_t (*used_end)(void *ctx, uint32_t stream);
+    /* Whether a cell below used_end holds one. NULL: all of them do, and none is ever moved. */
+    bool (*is_used)(void *ctx, uint32_t stream, uint32_t cell);
+    /* n tokens moved down from cell `from` on to cell `to` on, to + n ≤ from; their bytes are there already. NULL: none
+     * may move. */
+    void (*move)(void *ctx, uint32_t stream, uint32_t from, uint32_t to, uint32_t n);
+    /* Is asked, with no lock held, to empty every cell from `from` on, or as many others: the cells were moved together
+     * before, and are again after. Which sequences lose what is the engine's rule. What is gone then, used_end and
+     * is_used say. Non-zero: no, for slot_shrink_idle_ms. NULL: never. */
+    int (*vacate)(void *ctx, uint32_t stream, uint32_t from);
+} kvlazy_cell_ops;
 
 /** What to create. kvlazy_params_init() fills in the defaults; a 0 put there afterwards means what its line says. */
 typedef struct kvlazy_params {
@@ -163,12 +192,22 @@ typedef struct kvlazy_params {
     void *log_ctx;
 
     /* May these tokens go? Asked once a sequence on the thread that called poll, trim or set_limits (or
-     * init_batch with KVLAZY_SHRINK_AT_INIT), with no lock held and nothing changed yet: the cache may be
+     * init_batch with KVLAZY_SHRINK_AT_INIT; in a pool, on the thread of another cache that lacks room; with a reaper,
+     * on its thread), with no lock held and nothing changed yet: the cache may be
      * read from inside. new_pos_max: the last position that would stay; -1: all of it goes. A non-zero answer
      * keeps the sequence as it is for slot_shrink_idle_ms. If a batch was opened meanwhile, nothing goes.
      * NULL: they may. */
     int (*on_evict)(void *ctx, kvlazy_seq_id seq, kvlazy_pos new_pos_max);
     void *evict_ctx;
+
+    const kvlazy_cell_ops *cell_ops; /* the engine keeps the cells, the library only their memory (part 7); copied.
+                                        NULL (default): the library keeps them */
+
+    kvlazy_pool *pool;       /* a byte budget shared with other caches (part 8). NULL (default): none */
+    uint64_t pool_min_bytes; /* of the pool, what is never lent to others; default 0 */
+    uint32_t pool_weight;    /* its part of what is above all minima; 0 (default): 1 */
+    const char *host_root;   /* where /proc and /sys are found, to read the machine's limits; copied. NULL (default):
+                                "/". "": they are not read */
 } kvlazy_params;
 
 /** The tokens of one ubatch: borrowed arrays, read only. */
@@ -181,7 +220,8 @@ typedef struct kvlazy_ubatch {
     const kvlazy_seq_id *const *seq_id; /* [n_token][n_seq_id[i]] */
 } kvlazy_ubatch;
 
-/** The cells chosen for one ubatch. The arrays are the cache's own storage, valid until the next prepare. */
+/** The cells chosen for one ubatch. The arrays are the cache's own storage, valid until the next prepare. Once a shrink
+ * after end_batch moved cells, the slot is stale: undo answers EINVAL and n_kv 0. */
 typedef struct kvlazy_slot {
     uint32_t n_token;
     const uint32_t *stream, *cell; /* [n_token] */
@@ -196,8 +236,9 @@ KVLAZY_API void kvlazy_params_init(kvlazy_params *params);
 
 /**
  * Reserves address space for everything and touches none of it.
- * Fails: EINVAL (the log line names field and value), ENOTSUP for a feature that is not built yet, ENOMEM
- * when the host refuses the reservation; *cache is untouched and nothing is held.
+ * Fails: EINVAL and ENOTSUP (the log line names field and value), ENOMEM when the host refuses the reservation (the
+ * line names the limit), EBUDGET when pool_min_bytes is more than the pool has; *cache is untouched then, and
+ * nothing is held.
  * Cost: a few system calls, independent of kv_size.
  */
 KVLAZY_API int kvlazy_create(const kvlazy_params *params, kvlazy_cache **cache);
@@ -223,6 +264,7 @@ KVLAZY_API int kvlazy_init_batch(kvlazy_cache *cache);
  * lowest index first; in a cache with a window that is full, cells whose token its sequence does not see any
  * more, oldest position first. Fills slots[n_ubatch] when all fit. Opens a batch if none is open. Changes no cell and
  * commits no page; under budget_bytes it may give back pages without tokens, if the whole batch then fits.
+ * Room is limited by budget_bytes, by the pool, and by what the machine and its cgroups have left.
  * The positions of a sequence must go on at pos_max + 1, never decrease and leave no gap (with position planes:
  * anywhere ≥ pos_max, gaps allowed). An empty sequence may start anywhere and take the batch's positions in any
  * order that leaves no gap, unless eviction took tokens of it since the engine last went on where it ended: then the
@@ -239,9 +281,15 @@ KVLAZY_API int kvlazy_prepare(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, 
  * The cells of a slot now hold the tokens of its ubatch, and the pages of their rows are ready to be written.
  * `slot` is one that the last prepare filled, `ubatch` the one it was filled for. Slots may be applied in
  * order, once each.
+ * Pages that are not there yet are made present in one call for all tensors, so that writing does not fault. While a
+ * stream decodes steadily, one token a batch, up to 32 cells more are made ready; they count as touched and go back
+ * like any free page. Not so with KVLAZY_NO_COMMIT_AHEAD, on a host with several memory nodes (a page should belong to
+ * the thread that writes it) and where all memory is locked.
  * Fails: EINVAL for a slot that is stale, foreign, already applied, or whose cell was taken, and outside an
- * open batch; EPOS when the sequence changed since prepare; ENOMEM when the host cannot commit.
- * Cost: O(tokens · tensors); no system call and no allocation when the pages are touched already.
+ * open batch; EPOS when the sequence changed since prepare; EBUDGET when a copy took the room since; ENOMEM when the
+ * host cannot commit.
+ * Cost: O(tokens); with pages to commit O(tokens · tensors). No system call and no allocation when the pages are
+ * touched already.
  */
 KVLAZY_API int kvlazy_apply_ubatch(kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch);
 
@@ -320,8 +368,8 @@ KVLAZY_API int kvlazy_clear(kvlazy_cache *cache, bool data);
 KVLAZY_API kvlazy_seq_id kvlazy_refused(const kvlazy_cache *cache);
 
 /**
- * Tokens this sequence can still take now: hard maximum and budget_bytes. 0 for an id out of range.
- * Cost: O(1) without a budget; with one, a search over the touched pages.
+ * Tokens this sequence can still take now: hard maximum, budget_bytes, the pool and the machine. 0 for an id out of
+ * range. Cost: a search over the touched pages; O(1) where nothing but the maximum limits.
  */
 KVLAZY_API uint32_t kvlazy_room(const kvlazy_cache *cache, kvlazy_seq_id seq);
 
@@ -371,9 +419,10 @@ KVLAZY_API int kvlazy_mask(const kvlazy_cache *cache, const kvlazy_slot *slot, c
  */
 
 /**
- * Shrinks what idled: a stream with more live cells than kv_size_initial loses the tails of its idle
- * sequences, longest idle first, until it fits or none is idle; its free pages go back. Free pages of every
- * stream that held no token for slot_shrink_idle_ms go back too.
+ * Shrinks what idled: a stream with more live cells than kv_size_initial loses the tails of its idle sequences, longest
+ * idle first, until it fits or none is idle. Then its live cells move down into holes, positions and bytes as they
+ * were, and its free pages go back; so does a stream that came to rest and lost nothing. Free pages of every stream
+ * that held no token for slot_shrink_idle_ms go back too.
  * next_ms (may be NULL) is always written: how long until a call can matter; UINT64_MAX: not before the next
  * end_batch, seq_*, clear or set_limits; 0: a hook was waiting and there is more to do.
  * Fails: EBUSY in an open batch (next_ms: slot_shrink_idle_ms, or UINT64_MAX when that is 0) or when another
@@ -382,9 +431,9 @@ KVLAZY_API int kvlazy_mask(const kvlazy_cache *cache, const kvlazy_slot *slot, c
 KVLAZY_API int kvlazy_poll(kvlazy_cache *cache, uint64_t *next_ms);
 
 /**
- * Shrinks now, whatever the clock says, and gives back every free page. max_cells 0: no token is lost. n: the
- * longest-idle sequences lose their tails until no stream holds more than n cells, but for what keep_tokens,
- * KVLAZY_SHRINK_KEEP and on_evict hold. (To drop everything: kvlazy_clear.)
+ * Shrinks now, whatever the clock says: moves live cells down and gives back every free page. max_cells 0: no token is
+ * lost. n: the longest-idle sequences lose their tails until no stream holds more than n cells, but for what
+ * keep_tokens, KVLAZY_SHRINK_KEEP and on_evict hold. (To drop everything: kvlazy_clear.)
  * A hook that waits meanwhile goes first; if it opens a batch, the rest goes when that ends.
  * Fails: EBUSY in an open batch; EINVAL. What the kernel refuses to take back is zeroed, counted and retried.
  */
@@ -393,11 +442,20 @@ KVLAZY_API int kvlazy_trim(kvlazy_cache *cache, uint32_t max_cells);
 /**
  * Changes limits at run time; UINT32_MAX, UINT64_MAX (that is, -1) leave one as it is, 0 means what it means
  * in the parameters. The first two act at the next idle. A lowered budget acts at once: free pages go back,
- * then the longest-idle sequences lose their tails.
- * Fails: EBUSY in an open batch; EBUDGET when the cells that may not go need more than budget_bytes.
+ * then the longest-idle sequences lose their tails, as much as is needed once the rest is moved together.
+ * Fails: EBUSY in an open batch; EBUDGET when the cells that may not go need more than budget_bytes: nothing changed
+ * then, unless the host refused the pages that moving cells together took.
  */
 KVLAZY_API int kvlazy_set_limits(kvlazy_cache *cache, uint32_t kv_size_initial, uint32_t slot_shrink_idle_ms,
                                  uint64_t budget_bytes);
+
+enum { KVLAZY_BUCKETS = 12 };
+
+/** How long something took. bucket[i] counts what took at most 4^i µs (1 µs … 1.05 s), the last all the rest. */
+typedef struct kvlazy_histogram {
+    uint64_t n, total_ns;
+    uint64_t bucket[KVLAZY_BUCKETS];
+} kvlazy_histogram;
 
 /** Figures of a cache. Bytes are whole pages. */
 typedef struct kvlazy_stats_info {
@@ -413,10 +471,23 @@ typedef struct kvlazy_stats_info {
     uint64_t evicted_cells;  /* cells those emptied */
     uint64_t n_refusal;      /* batches refused: EPOS, ENOSLOT, EBUDGET, ENOMEM */
     uint64_t n_os_refusal;   /* ranges the host would not take back */
+    uint64_t moved_cells;    /* live cells that moved down into holes */
+    uint64_t n_refused_pos, n_refused_slot, n_refused_budget, n_refused_memory; /* n_refusal by code */
+    kvlazy_histogram commit;  /* making pages present, one call for all tensors */
+    kvlazy_histogram release; /* giving pages back, a piece each */
+    kvlazy_histogram evict;   /* deciding what goes, without on_evict */
+    kvlazy_histogram compact; /* moving cells, a piece each */
 } kvlazy_stats_info;
 
 /** Set info->struct_size first. Cost: O(streams) plus the cells that emptied lately. */
 KVLAZY_API int kvlazy_stats(const kvlazy_cache *cache, kvlazy_stats_info *info);
+
+/**
+ * The same figures as Prometheus text exposition, labelled with the name of the cache. Writes at most `bytes`, with a
+ * final 0; *needed (may be NULL) is what all of it takes, the 0 included: more than `bytes`, and the text was cut.
+ * Fails: EINVAL.
+ */
+KVLAZY_API int kvlazy_stats_text(const kvlazy_cache *cache, char *text, size_t bytes, size_t *needed);
 
 /** Bytes of the reservation in RAM, as the kernel says. Slow; for audits. */
 KVLAZY_API int kvlazy_resident(const kvlazy_cache *cache, uint64_t *bytes);
@@ -456,11 +527,12 @@ typedef struct kvlazy_plan_info {
     uint64_t initial_bytes;  /* pages of kv_size_initial cells in every stream: what an idle cache may keep */
     uint64_t page_bytes;
     uint32_t kv_size, kv_size_initial, n_stream, n_seq_max, n_pad;
-    uint32_t writable_cells; /* cells per stream writable from the start; less than kv_size only on a host
-                                that refuses the reservation, where the rest becomes writable as it is used */
+    uint32_t writable_cells; /* cells per stream writable from the start; 0 instead of kv_size on a host that refuses
+                                the reservation, where cells become writable as they are applied */
 } kvlazy_plan_info;
 
-/** Sizes without allocating: the engine's dry pass. Set info->struct_size first. Fails: as kvlazy_create. */
+/** Sizes without allocating: the engine's dry pass. A host that could refuse is asked for the address space, which goes
+ * back at once. Set info->struct_size first. Fails: as kvlazy_create. */
 KVLAZY_API int kvlazy_plan(const kvlazy_params *params, kvlazy_plan_info *info);
 
 /**
@@ -490,6 +562,162 @@ KVLAZY_API int kvlazy_check(const kvlazy_cache *cache, const char **reason);
  * sequence does so in the others after their own call, so that copies and shifts end alike; a call that looks at a
  * member before its turn empties it there and then.
  */
+
+/* ------------------------------------------------------------------------------------------------------
+ * 6. Memory that the engine lays out itself
+ *
+ * An arena is a range of address space that costs nothing until it is written, all that a buffer type of an engine's
+ * allocator needs: reserve, carve tensors out of it, clear by discarding. A cache learns where its tensors lie by
+ * kvlazy_layer.k, .v and .arena, and treats them as its own: it commits what a batch writes and gives back what no
+ * cell needs. Bytes of an arena that no layer names are never touched, and a page that they share stays.
+ *
+ *     kvlazy_arena_create(NULL, n_bytes, &arena, &base);
+ *     k = (kvlazy_tensor){.data = base, .cell_stride = 1024, .stream_stride = 1024 * kv_size, .row_bytes = 1024};
+ *     layers[0] = (kvlazy_layer){.id = 0, .k_row_bytes = 1024, .k = &k, .arena = arena};
+ *
+ * Tensors may be padded between rows, channels and streams, but a page with such bytes, or with others that no layer
+ * names, never goes back; they must lie inside their arena and not run into one another. One cache uses an arena, or
+ * several linked ones. Part of a cache may be laid out by the library and part of it here; arenas and cache must have
+ * pages of one size. docs/tensors.md has a picture of each layout.
+ *
+ * KVLAZY_DONTFORK and KVLAZY_HUGE_PAGES are about what the library lays out, and ENOTSUP with tensors in an arena.
+ *
+ * A tensor with data NULL lies on a device: cells, soft cap and eviction work, its bytes are never touched or counted,
+ * no cell of that cache ever moves, and copies across streams are ENOTSUP.
+ */
+
+/**
+ * Reserves bytes (0 is legal), page-aligned, reading zero. mem NULL: this host; copied. *base is NULL for 0 bytes.
+ * Fails: EINVAL for NULL pointers, a bad table, or more bytes than an address holds; ENOMEM when the host refuses.
+ * Both out-parameters are untouched then.
+ */
+KVLAZY_API int kvlazy_arena_create(const kvlazy_mem *mem, size_t bytes, kvlazy_arena **arena, void **base);
+
+/**
+ * These bytes read zero afterwards, whatever the kernel answers, and their whole pages are given back. Tokens of a
+ * cache that lie there are lost: drop them first. Takes the lock of the caches that use the arena.
+ * Fails: EINVAL for a range that is not inside, with nothing changed.
+ */
+KVLAZY_API int kvlazy_arena_discard(kvlazy_arena *arena, size_t offset, size_t bytes);
+
+/** Gives everything back. NULL is allowed. Fails: EBUSY while a cache uses it; EINVAL for what is no arena. */
+KVLAZY_API int kvlazy_arena_destroy(kvlazy_arena *arena);
+
+/** The page size of a host, which is the alignment a buffer should have; NULL: this host. 0: not a table. */
+KVLAZY_API size_t kvlazy_page_bytes(const kvlazy_mem *mem);
+
+/* ------------------------------------------------------------------------------------------------------
+ * 7. Cells that the engine keeps itself
+ *
+ * With kvlazy_params.cell_ops the library keeps no tokens: the engine has its own table of cells and asks only for
+ * memory. kvlazy_prepare, _apply_ubatch, _undo_ubatch, _n_kv, the sequence calls, _cells, _mask, _draw and _room do not
+ * exist for such a cache (ENOTSUP, or 0 and -1); instead, inside an open batch:
+ *
+ *     kvlazy_init_batch(cache);
+ *     kvlazy_ensure(cache, stream, n_used + n_token);      // room for so many, says the soft cap
+ *     ... find slots below kvlazy_cap(cache, stream) ...   // so that cells stay dense
+ *     kvlazy_touch(cache, stream, end);                    // before rows of cells below `end` are written
+ *     ... write rows, attend ...
+ *     kvlazy_end_batch(cache);
+ *
+ * All the rest works as with cells of the library: free pages decay, an idle stream's cells move down into holes and
+ * are asked away (`vacate`) beyond kv_size_initial, trim and budgets act. It asks the engine's table, so all of it
+ * then belongs to the thread that calls the hooks; the stream that is idle is the one not touched for
+ * slot_shrink_idle_ms, so in a unified cache one busy sequence keeps all from being asked. The library learns of cells
+ * that the engine empties outside a batch when it looks: poll then, next_ms cannot know. The engine clears its own
+ * table before kvlazy_clear. A lowered budget that the engine's answers put out of reach is EBUDGET, and what it
+ * vacated until then is gone. Caches are linked (`with`) only to their kind, and each then shrinks for itself.
+ */
+
+/**
+ * Makes the rows of the cells [0, end) of a stream ready to be written. Inside an open batch. Counts as activity.
+ * Fails: EINVAL for a stream or end out of range, or without an open batch; EBUDGET, ENOMEM; ENOTSUP without cell_ops.
+ * Nothing changed then. Cost: O(1) when it was so already.
+ */
+KVLAZY_API int kvlazy_touch(kvlazy_cache *cache, uint32_t stream, uint32_t end);
+
+/**
+ * The soft cap of a stream holds at least so many cells, until it idles. Commits nothing. Fails: EINVAL for a stream
+ * out of range; ENOSLOT for more than kv_size; ENOTSUP without cell_ops.
+ */
+KVLAZY_API int kvlazy_ensure(kvlazy_cache *cache, uint32_t stream, uint32_t cells);
+
+/** The soft cap of a stream, in cells; of any cache. 0: no such cache or stream. */
+KVLAZY_API uint32_t kvlazy_cap(const kvlazy_cache *cache, uint32_t stream);
+
+/**
+ * Copies the rows of n cells, in every layer of whatever layout, from one stream to the same cells of another. Inside
+ * an open batch; the cells of dst count as touched. Fails: EINVAL, EBUDGET, ENOMEM as kvlazy_touch; ENOTSUP without
+ * cell_ops, or with a tensor on a device. Nothing changed then.
+ */
+KVLAZY_API int kvlazy_copy_cells(kvlazy_cache *cache, uint32_t src_stream, uint32_t dst_stream, uint32_t from,
+                                 uint32_t n);
+
+/* ------------------------------------------------------------------------------------------------------
+ * 8. Budgets across caches
+ *
+ * The caches of a process can share one ceiling for touched bytes. Each has a minimum that is never lent to others and
+ * a weight: its fair share is its minimum and, of what is above all minima, its part by weight. A cache takes what is
+ * free in the pool. When that is not enough for a batch or a copy, others are asked: first their free pages go, then
+ * tokens of their sequences that idle, as a lowered budget would take them, from the cache furthest over its fair share
+ * first; down to its fair share, or to its minimum where the one that asks is within its own. A cache whose batch is
+ * open, that another thread is inside, or whose cells are the engine's, is passed over. What is missing then is
+ * EBUDGET.
+ */
+
+/** Fails: EINVAL for NULL or 0 bytes; ENOMEM. */
+KVLAZY_API int kvlazy_pool_create(uint64_t budget_bytes, kvlazy_pool **pool);
+
+/** NULL is allowed. Fails: EBUSY while a cache is in it; EINVAL for what is no pool. */
+KVLAZY_API int kvlazy_pool_destroy(kvlazy_pool *pool);
+
+/**
+ * Changes the ceiling at run time. Lowering it shrinks the caches as above. Fails: EINVAL for 0; EBUDGET when what the
+ * caches hold and what is kept for their minima is still above it; the old ceiling then stays.
+ */
+KVLAZY_API int kvlazy_pool_set_budget(kvlazy_pool *pool, uint64_t budget_bytes);
+
+typedef struct kvlazy_pool_info {
+    size_t struct_size;
+    uint64_t budget_bytes;
+    uint64_t taken_bytes; /* by all caches: what they touched, and what open batches are about to; never above budget */
+    uint64_t min_bytes;   /* sum of the minima */
+    uint64_t n_reclaim;   /* times others were asked */
+    uint64_t reclaimed_bytes;
+    uint32_t n_cache;
+} kvlazy_pool_info;
+
+/** Set info->struct_size first. From any thread. */
+KVLAZY_API int kvlazy_pool_stats(kvlazy_pool *pool, kvlazy_pool_info *info);
+
+/* ------------------------------------------------------------------------------------------------------
+ * 9. A thread that polls
+ *
+ * For engines without an event loop: one thread that polls any number of caches, each exactly when it said. It sleeps
+ * until the next deadline, and is woken by whatever makes a deadline stale: end_batch, seq_*, clear and set_limits of
+ * its caches. Where the kernel tells of memory pressure (PSI, of the cgroup or of the system), it gives back free pages
+ * of the caches that rest, before their time, and what idle conversations hold above kv_size_initial. on_evict is asked
+ * on this thread.
+ */
+
+/** host_root: as kvlazy_params.host_root, for the pressure files. Fails: EINVAL; ENOMEM (no thread, no descriptor). */
+KVLAZY_API int kvlazy_reaper_create(const char *host_root, kvlazy_reaper **reaper);
+
+/** Stops and joins the thread, after at most the piece it is at. The caches stay. NULL is allowed. */
+KVLAZY_API void kvlazy_reaper_destroy(kvlazy_reaper *reaper);
+
+/**
+ * From here on the cache, and those linked to it, are polled.
+ * Fails: EINVAL for what is no cache or in a reaper already; ENOTSUP with cell_ops, whose idle side belongs to the
+ * thread of the hooks; ENOMEM.
+ */
+KVLAZY_API int kvlazy_reaper_add(kvlazy_reaper *reaper, kvlazy_cache *cache);
+
+/** No longer; the thread is not inside it when this returns. kvlazy_destroy does the same. Fails: EINVAL. */
+KVLAZY_API int kvlazy_reaper_remove(kvlazy_reaper *reaper, kvlazy_cache *cache);
+
+/** Memory is short, says somebody who knows: the same as pressure that the kernel tells of. From any thread. */
+KVLAZY_API int kvlazy_reaper_pressure(kvlazy_reaper *reaper);
 
 #ifdef __cplusplus
 }

@@ -2,14 +2,15 @@
 /*
  * kvlazy/mem.h: the operating-system seam.
  *
- * Everything kvlazy asks of a host goes through one table of seven functions. The table of this host is
- * kvlazy_mem_host(); an embedder may copy it and override members (a clock of its own, a device
- * allocator), and tests put a scripted fake behind it.
+ * Everything kvlazy asks of a host goes through one table: seven functions that every host has, and behind them some
+ * that a host may lack (NULL, or a table that ends before them). The table of this host is kvlazy_mem_host(); an
+ * embedder may copy it and override members (a clock of its own, a device allocator), and tests put a scripted fake
+ * behind it.
  *
- * The contract, for all seven:
- *  - They return numbers. They never print, never round, never decide; rounding and policy are the library's.
- *  - Addresses and sizes the library passes are whole pages of the reservation, except in `resident`,
- *    which gets whole pages too but asks only.
+ * The contract, for all of them:
+ *  - They return numbers (why_refused alone has words). They never print, never round, never decide; rounding and
+ *    policy are the library's.
+ *  - Addresses and sizes the library passes are whole pages of one reservation.
  *  - `ctx` is handed to every call unchanged. The functions of the host table do not look at it, so a copy
  *    may carry any context for the members it overrides.
  *  - They are called with the cache's lock held, so they must not call back into the same cache, and must
@@ -36,7 +37,16 @@ typedef struct kvlazy_range {
 
 /** Wishes about a reservation; a host that cannot grant one ignores it. */
 enum {
-    KVLAZY_RESERVE_DONTFORK = 1u << 0, /* a forked child does not get the mapping */
+    KVLAZY_RESERVE_DONTFORK = 1u << 0,   /* a forked child does not get the mapping */
+    KVLAZY_RESERVE_HUGE_PAGES = 1u << 1, /* huge pages are welcome; without it they are to be kept away */
+    KVLAZY_RESERVE_READ_ONLY = 1u << 2,  /* readable, zero, and charged to no limit until set_writable. Passed only to
+                                            a table that has set_writable */
+};
+
+/** What is special about a host. */
+enum {
+    KVLAZY_HOST_NUMA = 1u << 0,   /* several memory nodes: a page belongs to the thread that touches it first */
+    KVLAZY_HOST_LOCKED = 1u << 1, /* new mappings are locked into memory, as after mlockall(MCL_FUTURE) */
 };
 
 typedef struct kvlazy_mem {
@@ -68,6 +78,31 @@ typedef struct kvlazy_mem {
 
     /* A clock in milliseconds from any origin that does not step back; a few milliseconds coarse is fine. */
     uint64_t (*now_ms)(void *ctx);
+
+    /* ---- What a host may lack: NULL. ---- */
+
+    /* Of a reservation made with KVLAZY_RESERVE_READ_ONLY, and with the same other flags: makes pages writable, or
+     * read-only and zero again, with what the host charged for them given back. 0, or an errno value, and then
+     * nothing changed. NULL: such a reservation cannot be had; one that is refused is refused. */
+    int (*set_writable)(void *ctx, void *addr, size_t bytes, int writable, uint32_t flags);
+
+    /* Size of a huge page in bytes, a power of two. NULL: 2 MiB. */
+    size_t (*huge_page_bytes)(void *ctx);
+
+    /* KVLAZY_HOST_*, asked once when a cache is created. NULL: none of them. */
+    uint32_t (*traits)(void *ctx);
+
+    /* Which limit leaves less than so much address space, in words for the log: "RLIMIT_AS is 1.0G". 1: text was
+     * written, at most text_bytes of it; 0: none that is known. Called after a refused reserve. NULL: cannot tell. */
+    int (*why_refused)(void *ctx, size_t bytes, char *text, size_t text_bytes);
+
+    /* Bytes that could be touched now before the machine or a limit on this process runs out of memory; UINT64_MAX:
+     * nobody knows of any. `root` is where the files that say so begin (kvlazy_params.host_root). Asked before growth,
+     * at most every 100 ms. NULL: memory has no end. */
+    uint64_t (*headroom)(void *ctx, const char *root);
+
+    /* A clock in nanoseconds, for histograms; asked around calls to the host only. NULL: nothing is timed. */
+    uint64_t (*now_ns)(void *ctx);
 } kvlazy_mem;
 
 /** The table of this host (Linux: mmap, madvise, CLOCK_MONOTONIC_COARSE). Never NULL, static. */

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What tests over the real kernel share: a rig whose cache has the host's own memory, and what /proc says of this
+ * process. The clock is the only member of the host's table that is replaced.
+ */
+#ifndef OS_SUPPORT_H
+#define OS_SUPPORT_H
+
+#include "support.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+/* A cache of the host's own memory: 4 layers, 2 streams. open_host is use_host and rig_open. */
+void use_host(struct rig *r, uint32_t kv_size);
+void open_host(struct rig *r, uint32_t kv_size);
+
+/* Bytes of its tensors in RAM, by mincore; kvlazy_resident must say the same. */
+uint64_t resident(struct rig *r);
+
+/* What the kernel says of the mapping in which the first tensor begins. */
+struct mapping {
+    uintptr_t begin, end;
+    uint64_t rss_bytes, huge_bytes;
+    bool named;
+    char flags[512]; /* " rd wr mr mw me ac dd nh " */
+};
+
+/* Skips the test where the kernel does not tell. */
+struct mapping mapping_of(struct rig *r);
+bool has(const struct mapping *m, const char *flag);
+
+/* Lines of /proc/self/maps with any of these addresses; those of all tensors. Skips the test where there are none. */
+int map_lines(uintptr_t begin, uintptr_t end);
+int map_lines_of(struct rig *r);
+
+/* "VmData:" of this process, in bytes. */
+uint64_t proc_status(const char *name);
+
+/* Not mlock(): sanitizers make that a no-op. */
+bool lock_pages(void *at, size_t bytes);
+
+#endif
