@@ -41,11 +41,19 @@ static bool make_slots(engine *e)
     return e->slot != NULL;
 }
 
+static bool can_be(const engine_config *config)
+{
+    const model_layout *l = &config->layout;
+
+    return model_row_bytes(&config->dims, l->k_type) != 0 && model_row_bytes(&config->dims, l->v_type) != 0 &&
+           !(l->v_transposed && l->v_type == MODEL_Q8_0);
+}
+
 int engine_create(const engine_config *config, engine_kv *kv, engine **out)
 {
     engine *e;
 
-    if (!config->n_slot || !config->n_ctx || !config->n_batch || !config->n_ubatch) {
+    if (!config->n_slot || !config->n_ctx || !config->n_batch || !config->n_ubatch || !can_be(config)) {
         return KVLAZY_EINVAL;
     }
     e = calloc(1, sizeof *e);
@@ -79,7 +87,9 @@ engine_kv_config engine_kv_config_for(const engine_config *config, uint32_t n_st
 {
     return (engine_kv_config){
         .n_layer = config->dims.n_layer,
-        .row_bytes = model_row_bytes(&config->dims, config->f16),
+        .k_row_bytes = model_row_bytes(&config->dims, config->layout.k_type),
+        .v_row_bytes = model_row_bytes(&config->dims, config->layout.v_type),
+        .v_channels = config->layout.v_transposed ? model_row_values(&config->dims) : 0,
         .kv_size = config->n_ctx,
         .n_seq = config->n_slot,
         .n_stream = n_stream,

@@ -16,7 +16,7 @@ enum { ENGINE_ECOMPUTE = -100 }; /* the model failed twice in a row on one ubatc
 typedef struct engine_config {
     model_dims dims;
     uint64_t seed;
-    bool f16;
+    model_layout layout;
     uint32_t n_slot;            /* slot i is sequence i */
     uint32_t n_ctx;             /* most tokens of one slot */
     uint32_t n_batch, n_ubatch; /* most tokens of one prepare, and of one computation */
@@ -36,7 +36,8 @@ typedef struct engine_counts {
 
 typedef struct engine engine;
 
-/** The back end is borrowed: it must outlive the engine. Fails: ENOMEM; EINVAL for sizes of 0. */
+/** The back end is borrowed: it must outlive the engine. Fails: ENOMEM; EINVAL for sizes of 0 and a layout that
+ * cannot be. */
 int engine_create(const engine_config *config, engine_kv *kv, engine **e);
 void engine_destroy(engine *e);
 

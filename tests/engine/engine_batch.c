@@ -2,7 +2,8 @@
 /*
  * engine_batch: the hooks in the order an engine calls them; engine_batch.h says who does. engine_batch_run() is the
  * part to read: it prepares the whole batch, applies and computes it ubatch by ubatch, and takes back the one that
- * failed. It finds a sequence's cells anew for every ubatch, and never looks at a row.
+ * failed. It finds a sequence's cells anew for every ubatch, and never looks at a
+ * row.
  */
 #include "engine_batch.h"
 
@@ -22,7 +23,7 @@ int engine_batch_init(engine_batch *b, const engine_config *config, engine_kv *k
     b->n_ctx = config->n_ctx;
     b->on_batch = config->on_batch;
     b->batch_ctx = config->batch_ctx;
-    b->model = model_create(&config->dims, config->seed, config->f16, config->n_ubatch, config->n_ctx);
+    b->model = model_create(&config->dims, config->seed, &config->layout, config->n_ubatch, config->n_ctx, kv->kv_size);
     b->token = calloc(b->n_max, sizeof *b->token);
     b->pos = calloc(b->n_max, sizeof *b->pos);
     b->seq = calloc(b->n_max, sizeof *b->seq);
@@ -105,12 +106,13 @@ static int list_past(engine_batch *b, const kvlazy_ubatch *ubatch, uint32_t n_kv
     for (uint32_t i = 0; i < ubatch->n_token; i++) {
         const kvlazy_seq_id seq = ubatch->seq[i];
         uint32_t *cells = b->cells + (size_t)seq * b->n_ctx;
-        const uint32_t n_pos = engine_batch_n_live(b, seq);
+        uint32_t n_pos;
 
         b->past[i] = cells;
         if (b->placed[seq]) {
             continue;
         }
+        n_pos = engine_batch_n_live(b, seq);
         if (n_pos > b->n_ctx || b->kv->ops->place(b->kv, seq, cells, n_pos) != KVLAZY_OK) {
             return KVLAZY_ESTATE;
         }
@@ -138,7 +140,8 @@ static bool is_broken(engine_batch *b)
 static int compute(engine_batch *b, const kvlazy_ubatch *ubatch, const kvlazy_slot *place)
 {
     const size_t first = (size_t)(ubatch->pos - b->pos);
-    const int status = list_past(b, ubatch, b->kv->ops->n_kv(b->kv, place));
+    const uint32_t n_kv = b->kv->ops->n_kv(b->kv, place);
+    const int status = list_past(b, ubatch, n_kv);
     model_step step;
 
     if (status != KVLAZY_OK) {
@@ -146,6 +149,7 @@ static int compute(engine_batch *b, const kvlazy_ubatch *ubatch, const kvlazy_sl
     }
     step = (model_step){
         .n_token = ubatch->n_token,
+        .n_kv = n_kv,
         .token = b->token + first,
         .pos = ubatch->pos,
         .stream = place->stream,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine_kv_lazy: the reference engine's cache on kvlazy, and the example of how an engine embeds it. Creation
- * names the layers and takes the addresses of their rows once; each hook is one call; place() shows how a kernel
+ * engine_kv_lazy: the reference engine's cache on kvlazy, and the example of how an engine embeds it. engine_kv_open.c
+ * names the layers and takes the addresses of their rows once; each hook here is one call; place() shows how a kernel
  * finds a sequence's tokens wherever they lie. The engine calls all of it from one thread. It never looks at
  * memory, pages or time: that is what the library is for.
  */
@@ -9,14 +9,9 @@
 
 #include <stdlib.h>
 
-typedef struct lazy_kv {
-    engine_kv base;
-    kvlazy_cache *cache;
-} lazy_kv;
-
 static kvlazy_cache *cache_of(const engine_kv *kv)
 {
-    return ((const lazy_kv *)kv)->cache;
+    return kv->cache;
 }
 
 static int lazy_init_batch(engine_kv *kv)
@@ -135,7 +130,7 @@ static int lazy_place(engine_kv *kv, kvlazy_seq_id seq, uint32_t *cell, uint32_t
 static void lazy_destroy(engine_kv *kv)
 {
     if (kv != NULL) {
-        kvlazy_destroy(cache_of(kv));
+        engine_kv_close(kv);
         free(kv);
     }
 }
@@ -159,60 +154,20 @@ static const engine_kv_ops lazy_ops = {
     .destroy = lazy_destroy,
 };
 
-static int create_cache(const engine_kv_config *config, kvlazy_cache **cache)
-{
-    kvlazy_layer layers[ENGINE_MAX_LAYER] = {{0}};
-    kvlazy_params params;
-
-    if (config->n_layer > ENGINE_MAX_LAYER) {
-        return KVLAZY_EINVAL;
-    }
-    for (uint32_t i = 0; i < config->n_layer; i++) {
-        layers[i].id = i;
-        layers[i].k_row_bytes = config->row_bytes;
-        layers[i].v_row_bytes = config->row_bytes;
-    }
-    kvlazy_params_init(&params);
-    params.kv_size = config->kv_size;
-    params.kv_size_initial = config->kv_size_initial;
-    params.slot_shrink_idle_ms = config->slot_shrink_idle_ms;
-    params.n_stream = config->n_stream;
-    params.n_seq_max = config->n_seq;
-    params.n_pad = config->n_pad;
-    params.budget_bytes = config->budget_bytes;
-    params.layers = layers;
-    params.n_layer = config->n_layer;
-    params.mem = config->mem;
-    params.name = "engine";
-    return kvlazy_create(&params, cache);
-}
-
 int engine_kv_lazy_create(const engine_kv_config *config, engine_kv **kv)
 {
-    lazy_kv *lazy = calloc(1, sizeof *lazy);
+    engine_kv *lazy = calloc(1, sizeof *lazy);
     int status;
 
     if (lazy == NULL) {
         return KVLAZY_ENOMEM;
     }
-    lazy->base.ops = &lazy_ops;
-    lazy->base.n_stream = config->n_stream;
-    status = create_cache(config, &lazy->cache);
-    for (uint32_t i = 0; status == KVLAZY_OK && i < config->n_layer; i++) {
-        status = kvlazy_k(lazy->cache, i, &lazy->base.k[i]);
-        if (status == KVLAZY_OK) {
-            status = kvlazy_v(lazy->cache, i, &lazy->base.v[i]);
-        }
-    }
+    lazy->ops = &lazy_ops;
+    status = engine_kv_open(lazy, config, NULL);
     if (status != KVLAZY_OK) {
-        lazy_destroy(&lazy->base);
+        lazy_destroy(lazy);
         return status;
     }
-    *kv = &lazy->base;
+    *kv = lazy;
     return KVLAZY_OK;
-}
-
-kvlazy_cache *engine_kv_lazy_cache(const engine_kv *kv)
-{
-    return cache_of(kv);
 }

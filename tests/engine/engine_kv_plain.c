@@ -12,7 +12,7 @@
 
 typedef struct plain_kv {
     engine_kv base;
-    char *rows;              /* [n_layer][K, V][n_seq][kv_size] rows */
+    char *rows;              /* [n_layer][K, V][n_seq][kv_size] rows, or the channels of a transposed V */
     uint32_t *n_pos;         /* [n_seq]: positions 0 … n_pos - 1 are held */
     uint32_t *next;          /* [n_seq]: the same while a batch is planned */
     uint32_t *stream, *cell; /* [n_batch]: the plan that slots point into */
@@ -149,13 +149,16 @@ static int plain_seq_rm(engine_kv *kv, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_
     return KVLAZY_OK;
 }
 
-/* n rows of every tensor, from `at` of run src to `to` of run dst. */
-static void move_rows(plain_kv *plain, kvlazy_seq_id src, uint32_t at, kvlazy_seq_id dst, uint32_t to, uint32_t n)
+/* n cells in every tensor, from `at` of run src to `to` of run dst. */
+static void move_cells(plain_kv *plain, kvlazy_seq_id src, uint32_t at, kvlazy_seq_id dst, uint32_t to, uint32_t n)
 {
     for (uint32_t i = 0; i < 2 * plain->n_layer; i++) {
-        const kvlazy_tensor *rows = (i & 1 ? plain->base.v : plain->base.k) + i / 2;
+        const kvlazy_tensor *t = (i & 1 ? plain->base.v : plain->base.k) + i / 2;
 
-        memmove(engine_kv_row(rows, (uint32_t)dst, to), engine_kv_row(rows, (uint32_t)src, at), n * rows->row_bytes);
+        for (uint32_t lane = 0; lane < engine_kv_n_lane(t); lane++) {
+            memmove(engine_kv_at(t, (uint32_t)dst, lane, to), engine_kv_at(t, (uint32_t)src, lane, at),
+                    n * t->cell_stride);
+        }
     }
 }
 
@@ -168,7 +171,7 @@ static int plain_seq_cp(engine_kv *kv, kvlazy_seq_id src, kvlazy_seq_id dst, kvl
         return KVLAZY_ENOTSUP;
     }
     plain->n_pos[dst] = (uint32_t)p1 < plain->n_pos[src] ? (uint32_t)p1 : plain->n_pos[src];
-    move_rows(plain, src, 0, dst, 0, plain->n_pos[dst]);
+    move_cells(plain, src, 0, dst, 0, plain->n_pos[dst]);
     return KVLAZY_OK;
 }
 
@@ -178,7 +181,7 @@ static int plain_discard(engine_kv *kv, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy
     kvlazy_pos *shift = plain->shift + (size_t)seq * plain->kv_size;
     const uint32_t n = plain->n_pos[seq] - (uint32_t)p1;
 
-    move_rows(plain, seq, (uint32_t)p1, seq, (uint32_t)p0, n);
+    move_cells(plain, seq, (uint32_t)p1, seq, (uint32_t)p0, n);
     for (uint32_t i = 0; i < n; i++) {
         shift[(uint32_t)p0 + i] = p0 - p1;
     }
@@ -254,22 +257,30 @@ static const engine_kv_ops plain_ops = {
     .destroy = plain_destroy,
 };
 
+/* One tensor at `at`, packed; answers where it ends. */
+static char *lay_out_tensor(kvlazy_tensor *t, char *at, const engine_kv_config *config, size_t row_bytes,
+                            uint32_t n_channel)
+{
+    const size_t stream_bytes = row_bytes * config->kv_size;
+
+    *t = (kvlazy_tensor){
+        .data = at,
+        .cell_stride = n_channel != 0 ? row_bytes / n_channel : row_bytes,
+        .channel_stride = n_channel != 0 ? stream_bytes / n_channel : 0,
+        .stream_stride = stream_bytes,
+        .row_bytes = row_bytes,
+        .n_channel = n_channel,
+    };
+    return at + stream_bytes * config->n_seq;
+}
+
 static void lay_out(plain_kv *plain, const engine_kv_config *config)
 {
-    const size_t stream_bytes = config->row_bytes * config->kv_size;
-    const size_t tensor_bytes = stream_bytes * config->n_seq;
+    char *at = plain->rows;
 
     for (uint32_t i = 0; i < config->n_layer; i++) {
-        kvlazy_tensor rows = {
-            .data = plain->rows + 2 * i * tensor_bytes,
-            .cell_stride = config->row_bytes,
-            .stream_stride = stream_bytes,
-            .row_bytes = config->row_bytes,
-        };
-
-        plain->base.k[i] = rows;
-        rows.data = (char *)rows.data + tensor_bytes;
-        plain->base.v[i] = rows;
+        at = lay_out_tensor(&plain->base.k[i], at, config, config->k_row_bytes, 0);
+        at = lay_out_tensor(&plain->base.v[i], at, config, config->v_row_bytes, config->v_channels);
     }
 }
 
@@ -286,20 +297,21 @@ int engine_kv_plain_create(const engine_kv_config *config, engine_kv **kv)
     }
     plain->base.ops = &plain_ops;
     plain->base.n_stream = config->n_seq;
+    plain->base.kv_size = config->kv_size;
     plain->n_layer = config->n_layer;
     plain->kv_size = config->kv_size;
     plain->n_seq = config->n_seq;
     plain->n_pad = config->n_pad != 0 ? config->n_pad : 256;
     plain->n_batch = config->n_batch;
     plain->refused = -1;
-    plain->rows = calloc((size_t)config->n_layer * 2 * config->n_seq * config->kv_size, config->row_bytes);
+    plain->rows =
+        calloc((size_t)config->n_layer * config->n_seq * config->kv_size, config->k_row_bytes + config->v_row_bytes);
     plain->n_pos = calloc(config->n_seq, sizeof *plain->n_pos);
     plain->next = calloc(config->n_seq, sizeof *plain->next);
     plain->shift = calloc((size_t)config->n_seq * config->kv_size, sizeof *plain->shift);
     plain->stream = calloc(config->n_batch, sizeof *plain->stream);
     plain->cell = calloc(config->n_batch, sizeof *plain->cell);
-    if (!plain->rows || !plain->n_pos || !plain->next || !plain->shift || !plain->stream ||
-        !plain->cell) {
+    if (!plain->rows || !plain->n_pos || !plain->next || !plain->shift || !plain->stream || !plain->cell) {
         plain_destroy(&plain->base);
         return KVLAZY_ENOMEM;
     }

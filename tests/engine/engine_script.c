@@ -2,7 +2,8 @@
 /*
  * engine_script: what the conversations of a session say and in which order. engine_session.c runs it step by
  * step. The steps are data: growth well past kv_size_initial, slots that take turns and slots that share a batch,
- * reused and shared prefixes, context shifts, failures in the model, idle times that cost tokens, and their return. It decides nothing.
+ * reused and shared prefixes, context shifts, failures in the model, idle times that cost tokens, and their return,
+ * neighbours that move when one goes. It decides nothing.
  */
 #include "engine_session.h"
 
@@ -58,8 +59,8 @@ const engine_step engine_script[] = {
     {ENGINE_PROMPT, .slots = 1u << 2, .a = 40, .n_a = 300},
 
     /* One slot talks on, slowly, while the others idle and are cut behind its back. */
-    {ENGINE_DECODE, .slots = 1u << 0, .n = 60, .ms = 1000, .expect = ENGINE_EVICTED},
-    {ENGINE_DECODE, .slots = ALL, .n = 3, .ms = 50, .expect = ENGINE_REFUSED | ENGINE_RECOMPUTED},
+    {ENGINE_DECODE, .slots = 1u << 0, .n = 60, .ms = 1000, .expect = ENGINE_EVICTED | ENGINE_IF_BUSY},
+    {ENGINE_DECODE, .slots = ALL, .n = 3, .ms = 50, .expect = ENGINE_REFUSED | ENGINE_RECOMPUTED | ENGINE_IF_BUSY},
 
     /* Dropped in the middle, so that the next ones fill the holes; then the free pages decay under a busy slot. */
     {ENGINE_DROP, .slots = 1u << 1},
@@ -86,6 +87,23 @@ const engine_step engine_script[] = {
     {ENGINE_SHIFT, .slots = 1u << 3, .a = 355, .n = 17},
     {ENGINE_PROMPT, .slots = 1u << 1, .a = 200, .n_a = 100},
     {ENGINE_DECODE, .slots = ALL, .n = 10, .ms = 50},
+
+    /* Holes are closed at once, then tokens go too, and come again. */
+    {ENGINE_SHIFT, .slots = 1u << 3, .a = 355, .n = 12},
+    {ENGINE_DROP, .slots = 1u << 0},
+    {ENGINE_TRIM, .expect = ENGINE_MOVED},
+    {ENGINE_DECODE, .slots = 1u << 1 | 1u << 2 | 1u << 3, .n = 5, .ms = 50},
+    {ENGINE_TRIM, .n = 90, .expect = ENGINE_EVICTED | ENGINE_RELEASED},
+    {ENGINE_PROMPT, .slots = 1u << 1, .a = 200, .n_a = 100, .b = 600, .n_b = 20},
+
+    /* Who was in front goes, those behind move down when they idle and lose nothing. */
+    {ENGINE_DROP, .slots = ALL},
+    {ENGINE_PROMPT, .slots = 1u << 0, .a = 500, .n_a = 250},
+    {ENGINE_PROMPT, .slots = 1u << 1, .a = 0, .n_a = 120},
+    {ENGINE_PROMPT, .slots = 1u << 2, .a = 0, .n_a = 100, .b = 700, .n_b = 30, .from = 1 + 1},
+    {ENGINE_DROP, .slots = 1u << 0},
+    {ENGINE_IDLE, .ms = 60000, .expect = ENGINE_RELEASED | ENGINE_MOVED | ENGINE_IF_UNIFIED},
+    {ENGINE_DECODE, .slots = 1u << 1 | 1u << 2, .n = 5, .ms = 50},
 
     /* Everything goes, and comes again. */
     {ENGINE_DROP, .slots = ALL},

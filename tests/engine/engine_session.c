@@ -22,6 +22,7 @@ enum {
 
 struct engine_session {
     engine_config config;
+    bool is_unified, has_own_tensors, has_one_clock;
     engine_kv *kv_plain, *kv_lazy;
     engine *plain, *lazy;
     kvlazy_mem mem;
@@ -35,7 +36,7 @@ struct engine_session {
 typedef struct session_mark {
     kvlazy_stats_info stats;
     engine_counts counts;
-    uint64_t n_pos, peak_touched_bytes;
+    uint64_t n_pos;
 } session_mark;
 
 static int fail(engine_session *s, const char *format, ...)
@@ -57,20 +58,25 @@ static uint64_t session_clock(void *ctx)
 
 kvlazy_cache *engine_session_cache(const engine_session *s)
 {
-    return engine_kv_lazy_cache(s->kv_lazy);
+    return s->kv_lazy->cache;
+}
+
+static void take_stats(engine_session *s, kvlazy_stats_info *stats)
+{
+    *stats = (kvlazy_stats_info){.struct_size = sizeof *stats};
+    kvlazy_stats(engine_session_cache(s), stats);
+    if (stats->touched_bytes > s->report.peak_touched_bytes) {
+        s->report.peak_touched_bytes = stats->touched_bytes;
+    }
 }
 
 static void take_mark(engine_session *s, session_mark *mark)
 {
-    memset(mark, 0, sizeof *mark);
-    mark->stats.struct_size = sizeof mark->stats;
-    kvlazy_stats(engine_session_cache(s), &mark->stats);
+    take_stats(s, &mark->stats);
     engine_get_counts(s->lazy, &mark->counts);
+    mark->n_pos = 0;
     for (kvlazy_seq_id i = 0; i < ENGINE_SESSION_SLOTS; i++) {
-        mark->n_pos += (uint64_t)(kvlazy_seq_pos_max(engine_session_cache(s), i) + 1);
-    }
-    if (mark->stats.touched_bytes > s->report.peak_touched_bytes) {
-        s->report.peak_touched_bytes = mark->stats.touched_bytes;
+        mark->n_pos += (uint64_t)(s->kv_lazy->ops->seq_pos_max(s->kv_lazy, i) + 1);
     }
 }
 
@@ -88,10 +94,10 @@ static int check(engine_session *s)
 static int after_lazy_batch(void *ctx)
 {
     engine_session *s = ctx;
-    session_mark mark;
+    kvlazy_stats_info stats;
 
     s->clock_ms += BATCH_MS;
-    take_mark(s, &mark);
+    take_stats(s, &stats);
     return check(s);
 }
 
@@ -253,6 +259,8 @@ static int act(engine_session *s, const engine_step *step)
         return pass(s, step->ms);
     case ENGINE_SHIFT:
         return shift(s, step);
+    case ENGINE_TRIM:
+        return kvlazy_trim(engine_session_cache(s), step->n) == KVLAZY_OK ? KVLAZY_OK : fail(s, "trim to %u", step->n);
     case ENGINE_BREAK:
         engine_break(s->plain, step->a, step->n);
         engine_break(s->lazy, step->a, step->n);
@@ -264,10 +272,25 @@ static int act(engine_session *s, const engine_step *step)
 
 /* ---- expectations ---- */
 
+/* What a step is held to in this kind of cache. */
+static uint32_t asked_of(const engine_session *s, uint32_t expect)
+{
+    const bool is_off = (expect & ENGINE_IF_BUSY && s->has_one_clock) || (expect & ENGINE_IF_UNIFIED && !s->is_unified);
+    const uint32_t off = ENGINE_EVICTED | ENGINE_RECOMPUTED | ENGINE_REFUSED | ENGINE_MOVED;
+
+    return expect & ~(is_off ? off : 0) & ~(ENGINE_IF_BUSY | ENGINE_IF_UNIFIED);
+}
+
+/* A page that tensors share with bytes of the engine stays: here where they begin and where they end. */
+static uint64_t shared_bytes(const engine_session *s)
+{
+    return s->has_own_tensors ? 2 * (uint64_t)kvlazy_page_bytes(&s->mem) : 0;
+}
+
 static int expect(engine_session *s, const engine_step *step, const session_mark *was)
 {
     session_mark is;
-    const uint32_t asked = step->expect;
+    const uint32_t asked = asked_of(s, step->expect);
     uint32_t seen = 0;
 
     take_mark(s, &is);
@@ -282,7 +305,8 @@ static int expect(engine_session *s, const engine_step *step, const session_mark
         is.n_pos < was->n_pos && is.stats.live_cells < was->stats.live_cells) {
         seen |= ENGINE_EVICTED;
     }
-    if (is.stats.touched_bytes == 0 && is.stats.live_cells == 0 && is.n_pos == 0) {
+    seen |= is.stats.moved_cells > was->stats.moved_cells ? ENGINE_MOVED : 0u;
+    if (is.stats.touched_bytes <= shared_bytes(s) && is.stats.live_cells == 0 && is.n_pos == 0) {
         seen |= ENGINE_EMPTY;
     }
     /* Where no sequence shares a cell, every position has one. */
@@ -330,9 +354,9 @@ int engine_session_run(engine_session *s)
 
 /* ---- life ---- */
 
-static int open_engines(engine_session *s, uint32_t n_stream)
+static int open_engines(engine_session *s, const engine_session_config *config)
 {
-    engine_kv_config kv_config = engine_kv_config_for(&s->config, n_stream);
+    engine_kv_config kv_config = engine_kv_config_for(&s->config, config->n_stream);
     engine_config lazy_config = s->config;
     int status;
 
@@ -346,7 +370,7 @@ static int open_engines(engine_session *s, uint32_t n_stream)
     lazy_config.batch_ctx = s;
     status = engine_kv_plain_create(&kv_config, &s->kv_plain);
     if (status == KVLAZY_OK) {
-        status = engine_kv_lazy_create(&kv_config, &s->kv_lazy);
+        status = engine_session_create_kv(config->kv, &kv_config, &s->kv_lazy);
     }
     if (status == KVLAZY_OK) {
         status = engine_create(&s->config, s->kv_plain, &s->plain);
@@ -354,7 +378,7 @@ static int open_engines(engine_session *s, uint32_t n_stream)
     return status == KVLAZY_OK ? engine_create(&lazy_config, s->kv_lazy, &s->lazy) : status;
 }
 
-int engine_session_open(bool f16, uint32_t n_stream, engine_session **session)
+int engine_session_open(const engine_session_config *config, engine_session **session)
 {
     engine_session *s = calloc(1, sizeof *s);
     int status;
@@ -364,15 +388,18 @@ int engine_session_open(bool f16, uint32_t n_stream, engine_session **session)
     }
     s->clock_ms = 1000;
     s->config = (engine_config){
-        .dims = {.n_layer = 4, .n_embd = 64, .n_head = 4, .n_kv_head = 2, .n_ff = 128, .n_vocab = 256},
+        .dims = {.n_layer = 2, .n_embd = 64, .n_head = 4, .n_kv_head = 2, .n_ff = 128, .n_vocab = 256},
         .seed = 20,
-        .f16 = f16,
+        .layout = config->layout,
         .n_slot = ENGINE_SESSION_SLOTS,
         .n_ctx = KV_SIZE,
         .n_batch = 128,
         .n_ubatch = 32,
     };
-    status = open_engines(s, n_stream);
+    s->is_unified = config->n_stream == 1;
+    s->has_own_tensors = config->kv == ENGINE_KV_ARENA || config->kv == ENGINE_KV_MEMORY_ARENA;
+    s->has_one_clock = s->is_unified && (config->kv == ENGINE_KV_MEMORY || config->kv == ENGINE_KV_MEMORY_ARENA);
+    status = open_engines(s, config);
     if (status != KVLAZY_OK) {
         engine_session_close(s);
         return status;
@@ -404,20 +431,4 @@ void engine_session_get_report(const engine_session *s, engine_session_report *r
     engine_get_counts(s->lazy, &report->lazy);
     report->stats.struct_size = sizeof report->stats;
     kvlazy_stats(engine_session_cache(s), &report->stats);
-}
-
-int engine_session_max_dlogit(bool f16, uint32_t n_stream, double *max)
-{
-    engine_session *session;
-    engine_session_report report;
-    int status = engine_session_open(f16, n_stream, &session);
-
-    if (status != KVLAZY_OK) {
-        return status;
-    }
-    status = engine_session_run(session);
-    engine_session_get_report(session, &report);
-    engine_session_close(session);
-    *max = report.max_dlogit;
-    return status;
 }

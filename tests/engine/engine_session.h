@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * engine_session: one conversation script run by two reference engines side by side, one on calloc and one on
- * kvlazy, with a clock that is moved by hand. After every step all logits that both hold are compared, bit by bit.
- * The tests run it and look at the figures; the bench prints the largest difference. It prints nothing and never
- * sleeps.
+ * kvlazy in one of its ways, with a clock that is moved by hand. After every step all logits that both hold are
+ * compared, bit by bit. The tests run it and look at the figures; the bench prints the largest difference. It prints
+ * nothing and never sleeps.
  */
 #ifndef KVLAZY_TESTS_ENGINE_SESSION_H
 #define KVLAZY_TESTS_ENGINE_SESSION_H
@@ -18,6 +18,7 @@ enum {
     ENGINE_DROP,   /* the slots are forgotten */
     ENGINE_IDLE,   /* ms pass; poll is called when it asked to be */
     ENGINE_SHIFT,  /* the first `a` tokens of the slots stay, the next n go, the rest moves down */
+    ENGINE_TRIM,   /* kvlazy_trim to n cells; 0: no token goes */
     ENGINE_BREAK,  /* the model fails n times in a row, ubatch `a` from here */
 };
 
@@ -31,8 +32,29 @@ enum {
     ENGINE_UNDONE = 1u << 5,     /* a ubatch was taken back */
     ENGINE_FAILED = 1u << 6,     /* ENGINE_ECOMPUTE on both sides; the step is then repeated and must pass */
     ENGINE_RELEASED = 1u << 7,   /* memory went back */
-    ENGINE_EMPTY = 1u << 8,      /* nothing is live and nothing touched */
+    ENGINE_EMPTY = 1u << 8,      /* nothing is live, and nothing touched but pages that others share */
+    ENGINE_MOVED = 1u << 9,      /* cells moved down into holes */
+
+    /* Said of another expectation: tokens go while their stream is busy, and come again. So not where idle time is
+     * that of the only stream, as it is when the engine keeps the cells. */
+    ENGINE_IF_BUSY = 1u << 10,
+    /* Sequences lie side by side: what goes with one stream for all need not go with one for each. */
+    ENGINE_IF_UNIFIED = 1u << 11,
 };
+
+enum {
+    ENGINE_KV_LAZY,         /* kvlazy's cells and tensors */
+    ENGINE_KV_ARENA,        /* tensors carved out of an arena */
+    ENGINE_KV_MEMORY,       /* the engine's own cells over kvlazy's tensors */
+    ENGINE_KV_MEMORY_ARENA, /* both the engine's own */
+};
+
+typedef struct engine_session_config {
+    const char *name;
+    model_layout layout;
+    int kv;            /* ENGINE_KV_LAZY, … */
+    uint32_t n_stream; /* 1 or ENGINE_SESSION_SLOTS */
+} engine_session_config;
 
 typedef struct engine_step {
     int what;
@@ -56,8 +78,8 @@ typedef struct engine_session_report {
 
 typedef struct engine_session engine_session;
 
-/** n_stream: 1 or ENGINE_SESSION_SLOTS. Fails: as kvlazy_create. */
-int engine_session_open(bool f16, uint32_t n_stream, engine_session **session);
+/** Fails: as kvlazy_create. */
+int engine_session_open(const engine_session_config *config, engine_session **session);
 void engine_session_close(engine_session *session);
 
 /** One step and the comparison. Not OK: report.failure says what; the session is good for nothing more. */
@@ -69,8 +91,30 @@ int engine_session_run(engine_session *session);
 void engine_session_get_report(const engine_session *session, engine_session_report *report);
 kvlazy_cache *engine_session_cache(const engine_session *session);
 
-/** Opens, runs and closes a session. */
+/* engine_layouts.c */
+
+/** A back end on kvlazy, ENGINE_KV_LAZY and so on. Fails: as kvlazy_create. */
+int engine_session_create_kv(int what, const engine_kv_config *config, engine_kv **kv);
+
+/** The layouts and ways in which the script is run: [n]. */
+const engine_session_config *engine_session_configs(uint32_t *n);
+
+/** Opens, runs and closes a session; max: the largest difference of two logits. */
 int engine_session_max_dlogit(bool f16, uint32_t n_stream, double *max);
+
+/** The same over every one of engine_session_configs. */
+int engine_layouts_max_dlogit(double *max);
+
+/* engine_compact.c */
+
+/**
+ * A sequence goes, and its neighbour behind it moves down at the next idle: its rows are the same at their new cells,
+ * or else the answer is ESTATE, and it talks on. max: the largest difference to an engine that never saw the other.
+ */
+int engine_compact(const engine_session_config *config, double *max);
+
+/** The same over every unified one of engine_session_configs. */
+int engine_compact_max_dlogit(double *max);
 
 /* engine_script.c */
 extern const char engine_text[];

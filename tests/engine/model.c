@@ -6,12 +6,12 @@
  */
 #include "model.h"
 
-#include "half.h"
-
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine_kv.h"
+#include "row.h"
 
 typedef struct layer_weights {
     float *attn_norm, *wq, *wk, *wv, *wo, *ffn_norm, *w_gate, *w_up, *w_down;
@@ -19,20 +19,27 @@ typedef struct layer_weights {
 
 struct model {
     model_dims dims;
-    bool f16;
+    model_layout layout;
     uint32_t n_head_dim, n_kv_embd, n_ctx;
     float *weights, *embedding, *out_norm, *output;
     layer_weights layer[ENGINE_MAX_LAYER];
     float *x, *q;                        /* [n_token][n_embd] */
     float *turn;                         /* [n_token][n_head_dim]: cosines, then sines */
     float *norm, *mix, *row, *gate, *up; /* one token */
-    float *head;                         /* one head of one row */
+    float *packed;                       /* one cell as it is kept: never more than its values take as floats */
+    float *key, *value;                  /* [n_kv][n_kv_embd]: what attention reads of one stream and layer */
+    float *nothing;                      /* [n_kv_embd]: 0 times all of it */
     float *score;                        /* [n_head / n_kv_head][n_ctx] */
 };
 
-size_t model_row_bytes(const model_dims *dims, bool f16)
+uint32_t model_row_values(const model_dims *dims)
 {
-    return (size_t)dims->n_embd / dims->n_head * dims->n_kv_head * (f16 ? 2 : 4);
+    return dims->n_embd / dims->n_head * dims->n_kv_head;
+}
+
+size_t model_row_bytes(const model_dims *dims, int type)
+{
+    return row_bytes(type, model_row_values(dims));
 }
 
 /* ---- weights ---- */
@@ -55,7 +62,7 @@ static float draw(weight_source *source)
 /* gain 1: outputs are as large as inputs. */
 static float *draw_matrix(weight_source *source, uint32_t n_out, uint32_t n_in, float gain)
 {
-    float *matrix = source->next;
+    float *matrix = source->next; /* [n_in][n_out] */
     const float scale = gain * sqrtf(3.0f / (float)n_in);
 
     for (size_t i = 0; i < (size_t)n_out * n_in; i++) {
@@ -109,7 +116,7 @@ static void draw_weights(model *m, uint64_t seed)
     }
 }
 
-static bool make_room(model *m, uint32_t n_token, uint32_t n_ctx)
+static bool make_room(model *m, uint32_t n_token, uint32_t n_ctx, uint32_t n_kv)
 {
     const model_dims *d = &m->dims;
 
@@ -122,13 +129,17 @@ static bool make_room(model *m, uint32_t n_token, uint32_t n_ctx)
     m->row = calloc(d->n_embd, sizeof(float));
     m->gate = calloc(d->n_ff, sizeof(float));
     m->up = calloc(d->n_ff, sizeof(float));
-    m->head = calloc(m->n_head_dim, sizeof(float));
+    m->packed = calloc(m->n_kv_embd, sizeof(float));
+    m->key = calloc((size_t)n_kv * m->n_kv_embd, sizeof(float));
+    m->value = calloc((size_t)n_kv * m->n_kv_embd, sizeof(float));
+    m->nothing = calloc(m->n_kv_embd, sizeof(float));
     m->score = calloc((size_t)d->n_head / d->n_kv_head * n_ctx, sizeof(float));
-    return m->weights && m->x && m->q && m->turn && m->norm && m->mix && m->row && m->gate && m->up && m->head &&
-           m->score;
+    return m->weights && m->x && m->q && m->turn && m->norm && m->mix && m->row && m->gate && m->up && m->packed &&
+           m->key && m->value && m->nothing && m->score;
 }
 
-model *model_create(const model_dims *dims, uint64_t seed, bool f16, uint32_t n_token, uint32_t n_ctx)
+model *model_create(const model_dims *dims, uint64_t seed, const model_layout *layout, uint32_t n_token, uint32_t n_ctx,
+                    uint32_t n_kv)
 {
     model *m = calloc(1, sizeof *m);
 
@@ -136,11 +147,11 @@ model *model_create(const model_dims *dims, uint64_t seed, bool f16, uint32_t n_
         return NULL;
     }
     m->dims = *dims;
-    m->f16 = f16;
+    m->layout = *layout;
     m->n_head_dim = dims->n_embd / dims->n_head;
-    m->n_kv_embd = m->n_head_dim * dims->n_kv_head;
+    m->n_kv_embd = model_row_values(dims);
     m->n_ctx = n_ctx;
-    if (dims->n_layer > ENGINE_MAX_LAYER || !make_room(m, n_token, n_ctx)) {
+    if (dims->n_layer > ENGINE_MAX_LAYER || !make_room(m, n_token, n_ctx, n_kv)) {
         model_destroy(m);
         return NULL;
     }
@@ -162,7 +173,10 @@ void model_destroy(model *m)
     free(m->row);
     free(m->gate);
     free(m->up);
-    free(m->head);
+    free(m->packed);
+    free(m->key);
+    free(m->value);
+    free(m->nothing);
     free(m->score);
     free(m);
 }
@@ -173,18 +187,27 @@ static float dot(const float *a, const float *b, uint32_t n)
 {
     float sum[4] = {0};
 
-    for (uint32_t i = 0; i < n; i += 4) {
+    for (; n > 0; n -= 4, a += 4, b += 4) {
         for (uint32_t j = 0; j < 4; j++) {
-            sum[j] += a[i + j] * b[i + j];
+            sum[j] += a[j] * b[j];
         }
     }
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+static void add_weighted(float *restrict to, const float *restrict what, float weight, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        to[i] += weight * what[i];
+    }
+}
+
+/* matrix: [n_in][n_out], so that no sum waits for another. */
 static void multiply(float *out, const float *matrix, const float *in, uint32_t n_out, uint32_t n_in)
 {
-    for (uint32_t i = 0; i < n_out; i++) {
-        out[i] = dot(matrix + (size_t)i * n_in, in, n_in);
+    memset(out, 0, n_out * sizeof *out);
+    for (uint32_t i = 0; i < n_in; i++, matrix += n_out) {
+        add_weighted(out, matrix, in[i], n_out);
     }
 }
 
@@ -233,29 +256,44 @@ static void make_turn(float *turn, kvlazy_pos pos, uint32_t n_head_dim)
 
 /* ---- rows of the cache ---- */
 
-static void store_row(const model *m, void *row, const float *from)
+static void store_cell(model *m, const kvlazy_tensor *t, int type, uint32_t stream, uint32_t cell)
 {
-    if (!m->f16) {
-        memcpy(row, from, m->n_kv_embd * sizeof(float));
-        return;
+    row_pack(m->packed, m->row, type, m->n_kv_embd);
+    engine_kv_put_cell(t, stream, cell, m->packed);
+}
+
+static void load_cell(model *m, const kvlazy_tensor *t, int type, uint32_t stream, uint32_t cell)
+{
+    engine_kv_get_cell(t, stream, cell, m->packed);
+    row_unpack(m->row, m->packed, type, m->n_kv_embd);
+}
+
+/* The cells below n_kv of one stream as floats, cell by cell whichever way round they are kept. */
+static void load_stream(const model *m, float *to, const kvlazy_tensor *t, int type, uint32_t stream, uint32_t n_kv)
+{
+    const uint32_t n = m->n_kv_embd;
+
+    for (uint32_t lane = 0; lane < t->n_channel; lane++) {
+        for (uint32_t cell = 0; cell < n_kv; cell++) {
+            row_unpack(to + (size_t)cell * n + lane, engine_kv_at(t, stream, lane, cell), type, 1);
+        }
     }
-    for (uint32_t i = 0; i < m->n_kv_embd; i++) {
-        ((uint16_t *)row)[i] = half_from_float(from[i]);
+    for (uint32_t cell = 0; t->n_channel == 0 && cell < n_kv; cell++) {
+        row_unpack(to + (size_t)cell * n, engine_kv_at(t, stream, 0, cell), type, n);
     }
 }
 
-/* Head g of a row, as floats: in place, or unpacked into m->head until the next call. */
-static const float *load_head(const model *m, const void *row, uint32_t g)
+/* A mask gives most cells no weight, and 0 times a number is 0; but 0 times a NaN is none. */
+static void weigh_nothing(model *m, uint32_t n_kv)
 {
-    const uint16_t *half = (const uint16_t *)row + (size_t)g * m->n_head_dim;
+    const uint32_t n = m->n_kv_embd;
 
-    if (!m->f16) {
-        return (const float *)row + (size_t)g * m->n_head_dim;
+    memset(m->nothing, 0, n * sizeof *m->nothing);
+    for (size_t at = 0; at < (size_t)n_kv * n; at += n) {
+        for (uint32_t i = 0; i < n; i++) {
+            m->nothing[i] += 0.0f * m->key[at + i] + 0.0f * m->value[at + i];
+        }
     }
-    for (uint32_t i = 0; i < m->n_head_dim; i++) {
-        m->head[i] = half_to_float(half[i]);
-    }
-    return m->head;
 }
 
 /* ---- layers ---- */
@@ -277,8 +315,7 @@ static void soft_max(float *score, uint32_t n)
 }
 
 /* One token, the heads that share K/V head g, over its past and itself in position order. */
-static void attend_group(model *m, const kvlazy_tensor *k, const kvlazy_tensor *v, const model_step *step, uint32_t t,
-                         uint32_t g)
+static void attend_group(model *m, const model_step *step, uint32_t t, uint32_t g)
 {
     const uint32_t n_group = m->dims.n_head / m->dims.n_kv_head, dim = m->n_head_dim;
     const uint32_t n_past = (uint32_t)step->pos[t] + 1;
@@ -287,7 +324,7 @@ static void attend_group(model *m, const kvlazy_tensor *k, const kvlazy_tensor *
     const float scale = 1.0f / sqrtf((float)dim);
 
     for (uint32_t p = 0; p < n_past; p++) {
-        const float *key = load_head(m, engine_kv_row(k, step->stream[t], step->past[t][p]), g);
+        const float *key = m->key + (size_t)step->past[t][p] * m->n_kv_embd + g * dim;
 
         for (uint32_t h = 0; h < n_group; h++) {
             m->score[(size_t)h * m->n_ctx + p] = dot(q + h * dim, key, dim) * scale;
@@ -295,17 +332,13 @@ static void attend_group(model *m, const kvlazy_tensor *k, const kvlazy_tensor *
     }
     for (uint32_t h = 0; h < n_group; h++) {
         soft_max(m->score + (size_t)h * m->n_ctx, n_past);
+        memcpy(out + h * dim, m->nothing + g * dim, dim * sizeof *out);
     }
-    memset(out, 0, n_group * dim * sizeof *out);
     for (uint32_t p = 0; p < n_past; p++) {
-        const float *value = load_head(m, engine_kv_row(v, step->stream[t], step->past[t][p]), g);
+        const float *value = m->value + (size_t)step->past[t][p] * m->n_kv_embd + g * dim;
 
         for (uint32_t h = 0; h < n_group; h++) {
-            const float weight = m->score[(size_t)h * m->n_ctx + p];
-
-            for (uint32_t i = 0; i < dim; i++) {
-                out[h * dim + i] += weight * value[i];
-            }
+            add_weighted(out + (size_t)h * dim, value, m->score[(size_t)h * m->n_ctx + p], dim);
         }
     }
 }
@@ -323,9 +356,9 @@ static void project(model *m, const layer_weights *w, const kvlazy_tensor *k, co
     rotate(q, m->dims.n_head, m->n_head_dim, turn);
     multiply(m->row, w->wk, m->norm, m->n_kv_embd, e);
     rotate(m->row, m->dims.n_kv_head, m->n_head_dim, turn);
-    store_row(m, engine_kv_row(k, step->stream[t], step->cell[t]), m->row);
+    store_cell(m, k, m->layout.k_type, step->stream[t], step->cell[t]);
     multiply(m->row, w->wv, m->norm, m->n_kv_embd, e);
-    store_row(m, engine_kv_row(v, step->stream[t], step->cell[t]), m->row);
+    store_cell(m, v, m->layout.v_type, step->stream[t], step->cell[t]);
 }
 
 static void feed_forward(model *m, const layer_weights *w, float *x)
@@ -353,8 +386,13 @@ static void run_layer(model *m, uint32_t i, const kvlazy_tensor *k, const kvlazy
     for (uint32_t t = 0; t < step->n_token; t++) {
         float *x = m->x + (size_t)t * e;
 
+        if (t == 0 || step->stream[t] != step->stream[t - 1]) {
+            load_stream(m, m->key, k, m->layout.k_type, step->stream[t], step->n_kv);
+            load_stream(m, m->value, v, m->layout.v_type, step->stream[t], step->n_kv);
+            weigh_nothing(m, step->n_kv);
+        }
         for (uint32_t g = 0; g < m->dims.n_kv_head; g++) {
-            attend_group(m, k, v, step, t, g);
+            attend_group(m, step, t, g);
         }
         multiply(m->row, w->wo, m->mix, e, e);
         add(x, m->row, e);
@@ -389,13 +427,9 @@ void model_turn(model *m, const kvlazy_tensor *k, uint32_t stream, uint32_t cell
 
     make_turn(m->turn, by, dim);
     for (uint32_t i = 0; i < m->dims.n_layer; i++) {
-        void *row = engine_kv_row(&k[i], stream, cell);
-
-        for (uint32_t g = 0; g < m->dims.n_kv_head; g++) {
-            memcpy(m->row + (size_t)g * dim, load_head(m, row, g), dim * sizeof *m->row);
-        }
+        load_cell(m, &k[i], m->layout.k_type, stream, cell);
         rotate(m->row, m->dims.n_kv_head, dim, m->turn);
-        store_row(m, row, m->row);
+        store_cell(m, &k[i], m->layout.k_type, stream, cell);
     }
 }
 

@@ -25,15 +25,25 @@ enum {
 
 static const struct variant {
     const char *name;
-    bool f16;
+    model_layout layout;
+    int kv;
     uint32_t n_stream;
     uint32_t n_layer; /* the target has 4; as many: a draft that is always right */
     uint64_t seed;    /* the target's is 20; another: one that is hardly ever */
 } variants[] = {
-    {"f32, 1 stream, shorter", false, 1, 3, 20},        {"f32, 4 streams, shorter", false, N_SLOT, 3, 20},
-    {"f16, 1 stream, shorter", true, 1, 3, 20},         {"f16, 4 streams, shorter", true, N_SLOT, 3, 20},
-    {"f32, 1 stream, a stranger", false, 1, 1, 3},      {"f16, 4 streams, a stranger", true, N_SLOT, 1, 3},
-    {"f32, 4 streams, the same", false, N_SLOT, 4, 20}, {"f16, 1 stream, the same", true, 1, 4, 20},
+    {"f32 rows, shorter", {MODEL_F32, MODEL_F32, false}, ENGINE_KV_LAZY, 1, 3, 20},
+    {"q8_0 rows, 4 streams, shorter", {MODEL_Q8_0, MODEL_Q8_0, false}, ENGINE_KV_LAZY, N_SLOT, 3, 20},
+    {"f16 transposed, shorter", {MODEL_F16, MODEL_F16, true}, ENGINE_KV_LAZY, 1, 3, 20},
+    {"arena, f16 rows, 4 streams, shorter", {MODEL_F16, MODEL_F16, false}, ENGINE_KV_ARENA, N_SLOT, 3, 20},
+    {"memory, q8_0 K, f16 transposed, shorter", {MODEL_Q8_0, MODEL_F16, true}, ENGINE_KV_MEMORY, 1, 3, 20},
+    {"f32 rows, a stranger", {MODEL_F32, MODEL_F32, false}, ENGINE_KV_LAZY, 1, 1, 3},
+    {"memory, arena, f16 rows, 4 streams, the same",
+     {MODEL_F16, MODEL_F16, false},
+     ENGINE_KV_MEMORY_ARENA,
+     N_SLOT,
+     4,
+     20},
+    {"f16 rows, the same", {MODEL_F16, MODEL_F16, false}, ENGINE_KV_LAZY, 1, 4, 20},
 };
 
 /* Both engines, and the one without a draft that they are held against. */
@@ -53,12 +63,12 @@ static uint64_t bench_clock(void *ctx)
 
 static kvlazy_cache *target_of(const bench *b)
 {
-    return engine_kv_lazy_cache(b->target_kv);
+    return b->target_kv->cache;
 }
 
 static kvlazy_cache *draft_of(const bench *b)
 {
-    return engine_kv_lazy_cache(b->draft_kv);
+    return b->draft_kv->cache;
 }
 
 static int after_batch(void *ctx)
@@ -82,9 +92,9 @@ static void set_up(bench *b, const struct variant *variant, uint32_t target_kv_s
     b->mem.ctx = b;
     b->mem.now_ms = bench_clock;
     b->config = (engine_config){
-        .dims = {.n_layer = 4, .n_embd = 48, .n_head = 4, .n_kv_head = 2, .n_ff = 96, .n_vocab = 256},
+        .dims = {.n_layer = 4, .n_embd = 64, .n_head = 4, .n_kv_head = 2, .n_ff = 96, .n_vocab = 256},
         .seed = 20,
-        .f16 = variant->f16,
+        .layout = variant->layout,
         .n_slot = N_SLOT,
         .n_ctx = N_CTX,
         .n_batch = 96,
@@ -99,21 +109,20 @@ static void set_up(bench *b, const struct variant *variant, uint32_t target_kv_s
     kv_config.kv_size = target_kv_size != 0 ? target_kv_size : enough;
     kv_config.slot_shrink_idle_ms = IDLE_MS;
     kv_config.mem = &b->mem;
-    assert_int_equal(engine_kv_lazy_create(&kv_config, &b->target_kv), KVLAZY_OK);
+    assert_int_equal(engine_session_create_kv(variant->kv, &kv_config, &b->target_kv), KVLAZY_OK);
 
     b->draft_config = b->config;
     b->draft_config.seed = variant->seed;
     b->draft_config.dims.n_layer = variant->n_layer;
     b->draft_config.n_ubatch = 16;
     if (variant->seed != b->config.seed) {
-        b->draft_config.dims.n_embd = 32;
         b->draft_config.dims.n_ff = 64;
     }
     kv_config = engine_kv_config_for(&b->draft_config, variant->n_stream);
     kv_config.kv_size = draft_kv_size != 0 ? draft_kv_size : enough;
     kv_config.slot_shrink_idle_ms = IDLE_MS;
     kv_config.mem = &b->mem;
-    assert_int_equal(engine_kv_lazy_create(&kv_config, &b->draft_kv), KVLAZY_OK);
+    assert_int_equal(engine_session_create_kv(variant->kv, &kv_config, &b->draft_kv), KVLAZY_OK);
     assert_int_equal(engine_draft_create(&b->config, b->target_kv, &b->draft_config, b->draft_kv, N_GUESS, &b->d),
                      KVLAZY_OK);
 }
@@ -192,8 +201,8 @@ static void cut_is(const bench *b, bool target, bool draft)
 
     for (kvlazy_seq_id seq = 0; seq < N_SLOT; seq++) {
         const uint32_t n = held(b, (uint32_t)seq);
-        const uint32_t in_target = (uint32_t)(kvlazy_seq_pos_max(target_of(b), seq) + 1);
-        const uint32_t in_draft = (uint32_t)(kvlazy_seq_pos_max(draft_of(b), seq) + 1);
+        const uint32_t in_target = (uint32_t)(b->target_kv->ops->seq_pos_max(b->target_kv, seq) + 1);
+        const uint32_t in_draft = (uint32_t)(b->draft_kv->ops->seq_pos_max(b->draft_kv, seq) + 1);
 
         assert_true(in_target <= n && in_draft <= n);
         n_target += n - in_target;
@@ -214,6 +223,15 @@ static void idle(bench *b, uint32_t n_target, uint32_t n_draft)
     assert_int_equal(kvlazy_poll(target_of(b), &next_ms), KVLAZY_OK);
     assert_int_equal(kvlazy_poll(draft_of(b), &next_ms), KVLAZY_OK);
     assert_int_equal(after_batch(b), KVLAZY_OK);
+}
+
+/* The target's cache loses everything behind the engine's back. */
+static void lose_target(bench *b)
+{
+    for (kvlazy_seq_id seq = 0; seq < N_SLOT; seq++) {
+        assert_int_equal(b->target_kv->ops->seq_rm(b->target_kv, seq, -1, -1), KVLAZY_OK);
+    }
+    assert_int_equal(kvlazy_clear(target_of(b), true), KVLAZY_OK);
 }
 
 /* ---- tests ---- */
@@ -254,7 +272,7 @@ static void a_draft_changes_no_bit(void **state)
     decode(&b, 0xf, 3);
     assert_int_equal(kvlazy_trim(target_of(&b), 1), KVLAZY_OK);
     decode(&b, 0xf, 3);
-    assert_int_equal(kvlazy_clear(target_of(&b), true), KVLAZY_OK);
+    lose_target(&b);
     decode(&b, 1u << 3, 3);
 
     assert_int_equal(engine_draft_drop(b.d, 1), KVLAZY_OK);
@@ -324,8 +342,8 @@ static void a_failing_target_records_nothing(void **state)
     engine_draft_break(b.d, false, 1, 2); /* the second ubatch of the batch, after one that was computed */
     assert_int_equal(decode_once(&b, 3), ENGINE_ECOMPUTE);
     assert_int_equal(held(&b, 0), n);
-    assert_int_equal(kvlazy_seq_pos_max(target_of(&b), 0), n - 1);
-    assert_true(kvlazy_seq_pos_max(draft_of(&b), 0) <= (kvlazy_pos)n - 1);
+    assert_int_equal(b.target_kv->ops->seq_pos_max(b.target_kv, 0), n - 1);
+    assert_true(b.draft_kv->ops->seq_pos_max(b.draft_kv, 0) <= (kvlazy_pos)n - 1);
     assert_int_equal(kvlazy_poll(target_of(&b), NULL), KVLAZY_OK); /* both batches were ended */
     assert_int_equal(kvlazy_poll(draft_of(&b), NULL), KVLAZY_OK);
     engine_draft_break(b.d, false, 0, 1); /* once is taken back and tried again */
@@ -383,10 +401,13 @@ int main(void)
         WITH(a_draft_changes_no_bit, 7),
         WITH(a_failing_draft_costs_guesses_only, 0),
         WITH(a_failing_draft_costs_guesses_only, 3),
+        WITH(a_failing_draft_costs_guesses_only, 4),
         WITH(a_failing_target_records_nothing, 0),
         WITH(a_failing_target_records_nothing, 3),
+        WITH(a_failing_target_records_nothing, 4),
         WITH(a_full_cache_is_filled_to_the_end, 0),
         WITH(a_full_cache_is_filled_to_the_end, 3),
+        WITH(a_full_cache_is_filled_to_the_end, 4),
     };
 #undef WITH
 
