@@ -17,13 +17,21 @@ struct bench_config {
     const char *plot_path;  /* NULL: no plot */
     const char *data_dir;   /* where the plot's data go */
     bool keys, micro, replay;
-    bool cells; /* the figures of cells, and nothing else */
+    bool cells;   /* the figures of cells, and nothing else */
+    bool tensors; /* the figures of layouts, and nothing else */
+    bool idle;    /* the figures of the idle side, and nothing else */
     bool seed_slot_clock; /* the seed policy has an idle clock a slot, not one for the cache */
     uint32_t take;        /* every take-th request of the trace */
     uint32_t n_slot, kv_size, kv_initial, idle_ms, n_layer, row_bytes;
     uint32_t ubatch_tokens, shared_tokens;
     uint32_t prefill_per_s, decode_per_s; /* tokens */
+    /* knobs of kvlazy alone */
+    uint32_t flags, keep_tokens; /* as in kvlazy_params */
+    int shrink;                  /* the same */
+    uint64_t budget_bytes;       /* the same */
+    uint32_t poll_ms;            /* between two polls; 0: when the last one said; BENCH_POLL_NEVER */
 };
+#define BENCH_POLL_NEVER UINT32_MAX
 
 /** Prompts are cut so that this many cells of kv_size stay for the answer. */
 #define BENCH_ANSWER_CELLS 1100u

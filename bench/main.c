@@ -4,35 +4,50 @@
  * reports. bench/run builds it, calls it and draws what it left for the plot; nothing else calls it.
  */
 #include "cells.h"
+#include "idle.h"
 #include "micro.h"
+#include "tensors.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-static const struct {
+struct measure {
     const char *name;
     int (*measure)(const struct bench_config *config);
-} micro[] = {
+};
+
+static const struct measure micro[] = {
     {"create", micro_create}, {"prefill", micro_cover},        {"idle shrink", micro_shrink},
     {"hooks", micro_hook},    {"system calls", micro_syscall}, {"long tail", micro_longtail},
     {"engine", micro_engine},
 };
 
+static const struct measure tensors[] = {
+    {"layouts", tensors_table}, {"prefill", tensors_prefill}, {"commit ahead", tensors_commit_ahead},
+    {"decode", tensors_decode}, {"release", tensors_release}, {"mappings", tensors_maps},
+    {"engine", tensors_engine},
+};
+
+static const struct measure idle[] = {
+    {"floor", idle_floor}, {"return", idle_return}, {"hooks", idle_hook},   {"swing", idle_swing},
+    {"pool", idle_pool},   {"costs", idle_cost},    {"engine", idle_engine},
+};
+
 /* Every figure gets its chance; one that fails does not hide the others. */
-static int measure_all(const struct bench_config *config)
+static int measure_all(const struct bench_config *config, const struct measure *measure, size_t n)
 {
     int status = 0;
     bool quiet = !isatty(STDERR_FILENO) || !config->keys; /* the table shows how far it is */
-    for (size_t i = 0; i < sizeof(micro) / sizeof(micro[0]); i++) {
+    for (size_t i = 0; i < n; i++) {
         if (!quiet) {
-            fprintf(stderr, "\r\033[K%zu/%zu %s", i + 1, sizeof(micro) / sizeof(micro[0]), micro[i].name);
+            fprintf(stderr, "\r\033[K%zu/%zu %s", i + 1, n, measure[i].name);
         }
-        int here = micro[i].measure(config);
+        int here = measure[i].measure(config);
         if (!quiet) {
             fprintf(stderr, "\r\033[K");
         }
         if (here != 0) {
-            fprintf(stderr, "bench: %s: %s%s\n", here > 0 ? "note" : micro[i].name, bench_why(),
+            fprintf(stderr, "bench: %s: %s%s\n", here > 0 ? "note" : measure[i].name, bench_why(),
                     here > 0 ? "; left out" : "");
         }
         status = here < 0 ? -1 : status;
@@ -86,7 +101,13 @@ int main(int argc, char **argv)
         status = measure_cells(&config);
     }
     if (config.micro) {
-        status = measure_all(&config);
+        status = measure_all(&config, micro, sizeof(micro) / sizeof(micro[0]));
+    }
+    if (config.tensors) {
+        status = measure_all(&config, tensors, sizeof(tensors) / sizeof(tensors[0]));
+    }
+    if (config.idle) {
+        status = measure_all(&config, idle, sizeof(idle) / sizeof(idle[0]));
     }
     if (config.replay && serve(&config, &trace) != 0) {
         status = -1;

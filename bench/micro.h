@@ -36,6 +36,10 @@ void rig_close(struct rig *rig);
 int rig_put(struct rig *rig, uint32_t seq, uint32_t pos, uint32_t n);
 /** One token through init_batch, prepare, apply_ubatch, end_batch; no row is written. A status of the library. */
 int rig_decode(struct rig *rig, uint32_t seq, uint32_t pos);
+/** Every stream from what it holds to n tokens; then the idle time of silence, by the manual clock. 0 or -1. */
+int rig_idle_at(struct rig *rig, uint32_t n);
+/** Polls until there is nothing more to do now. 0 or -1. */
+int rig_poll_out(struct rig *rig);
 /** Resident bytes of the tensors, by the bench's own mincore. 0 or -1. */
 int rig_resident(const struct rig *rig, uint64_t *bytes);
 int rig_error(const char *call, int status);

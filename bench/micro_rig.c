@@ -97,6 +97,30 @@ int rig_decode(struct rig *rig, uint32_t seq, uint32_t pos)
     return status != KVLAZY_OK ? status : ended;
 }
 
+int rig_idle_at(struct rig *rig, uint32_t n)
+{
+    for (uint32_t s = 0; s < rig->geometry.n_slot; s++) {
+        uint32_t held = (uint32_t)(kvlazy_seq_pos_max(rig->cache, (kvlazy_seq_id)s) + 1);
+        if (rig_put(rig, s, held, n - held) != 0) {
+            return -1;
+        }
+    }
+    rig->now_ms += rig->geometry.idle_ms;
+    return 0;
+}
+
+int rig_poll_out(struct rig *rig)
+{
+    uint64_t next_ms = 0;
+    while (next_ms == 0) {
+        int status = kvlazy_poll(rig->cache, &next_ms);
+        if (status != KVLAZY_OK) {
+            return rig_error("kvlazy_poll", status);
+        }
+    }
+    return 0;
+}
+
 int rig_resident(const struct rig *rig, uint64_t *bytes)
 {
     *bytes = 0;

@@ -16,41 +16,15 @@ enum {
     ROUNDS = 5,
 };
 
-/* Polls until there is nothing more to do now. */
-static int poll_out(struct rig *rig)
-{
-    uint64_t next_ms = 0;
-    while (next_ms == 0) {
-        int status = kvlazy_poll(rig->cache, &next_ms);
-        if (status != KVLAZY_OK) {
-            return rig_error("kvlazy_poll", status);
-        }
-    }
-    return 0;
-}
-
-/* Both streams from what an idle one keeps, or from nothing, to 2048 tokens; then silence. */
-static int fill(struct rig *rig)
-{
-    for (uint32_t s = 0; s < rig->geometry.n_slot; s++) {
-        uint32_t held = (uint32_t)(kvlazy_seq_pos_max(rig->cache, (kvlazy_seq_id)s) + 1);
-        if (rig_put(rig, s, held, FULL_CELLS - held) != 0) {
-            return -1;
-        }
-    }
-    rig->now_ms += rig->geometry.idle_ms;
-    return 0;
-}
-
 static int shrink_bytes(const struct bench_config *config, struct rig *rig)
 {
     kvlazy_stats_info before = {.struct_size = sizeof(before)}, after = {.struct_size = sizeof(after)};
     uint64_t bytes_full, bytes_idle;
-    if (fill(rig) != 0 || rig_resident(rig, &bytes_full) != 0) {
+    if (rig_idle_at(rig, FULL_CELLS) != 0 || rig_resident(rig, &bytes_full) != 0) {
         return -1;
     }
     int status = kvlazy_stats(rig->cache, &before);
-    if (status == KVLAZY_OK && poll_out(rig) != 0) {
+    if (status == KVLAZY_OK && rig_poll_out(rig) != 0) {
         return -1;
     }
     status = status == KVLAZY_OK ? kvlazy_stats(rig->cache, &after) : status;
@@ -102,13 +76,13 @@ static int madvise_all(struct rig *rig)
 
 static int shrink_round(struct rig *rig, bool plain, struct bench_series *ns)
 {
-    if (fill(rig) != 0) {
+    if (rig_idle_at(rig, FULL_CELLS) != 0) {
         return -1;
     }
     uint64_t start_ns = bench_now_ns();
-    int status = plain ? madvise_all(rig) : poll_out(rig);
+    int status = plain ? madvise_all(rig) : rig_poll_out(rig);
     bench_series_add(ns, (double)(bench_now_ns() - start_ns));
-    return status != 0 ? status : poll_out(rig);
+    return status != 0 ? status : rig_poll_out(rig);
 }
 
 static int shrink_time(const struct bench_config *config, struct rig *rig)

@@ -5,6 +5,8 @@
  */
 #include "bench.h"
 
+#include <kvlazy/kvlazy.h>
+
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -13,9 +15,11 @@
 
 #include <bsd/stdlib.h>
 
-static const char help[] =
+static const char help_options[] =
     "usage: bench/run [OPTION...]\n"
     "       bench/run cells [--keys]\n"
+    "       bench/run tensors [--keys]\n"
+    "       bench/run idle [--keys]\n"
     "\n"
     "Replays requests against the slots of an inference server, on a virtual clock, and shows where K/V memory\n"
     "goes under four policies: eager (cleared when created), demand (touched on use, never returned), seed (grows\n"
@@ -41,6 +45,16 @@ static const char help[] =
     "  --seed-clock cache|slot   what the seed policy takes for idle: no batch anywhere for the idle time (cache,\n"
     "                    the default), or none in the slot that the next request goes to\n"
     "\n"
+    "Of the kvlazy policy alone, the model does not follow them:\n"
+    "  --flag NAME       shrink-at-init, huge-pages, no-commit-ahead; again for another\n"
+    "  --shrink tails|whole|keep  what idle conversations lose (tails)\n"
+    "  --keep N          positions that are never evicted (0)\n"
+    "  --budget MIB      ceiling for touched memory (0: none). What is refused then drops the slot that has rested\n"
+    "                    longest and is tried again\n"
+    "  --poll told|never|MS  when kvlazy_poll is called between steps (told: when the last one said)\n"
+    "\n";
+
+static const char help_words[] =
     "Requests wait for a slot; the one that has rested longest takes the next. Contexts are cut to kv-size - 1100.\n"
     "A slot keeps what it holds until its next request, which reuses what is left of the shared prompt.\n"
     "\n"
@@ -51,6 +65,16 @@ static const char help[] =
     "\n"
     "cells: what the operations on cells cost beside a baseline of sets and maps per cell (ordered trees), what a\n"
     "mask costs beside memset of its bytes, and the bytes of metadata a cell; nothing else is measured then.\n"
+    "\n"
+    "tensors: what layouts of K and V (f16, q8_0, q4_0, V transposed) keep resident beside the pages of their rows,\n"
+    "what fresh pages cost a prefill and decode, committed ahead and by faults, and what giving back costs beside one\n"
+    "madvise; nothing else is measured then. Ratios of times are of medians, the ways taken in turn.\n"
+    "\n"
+    "idle: what the idle side gives back, when, and at what price for the hooks: memory after many short requests, "
+    "time\n"
+    "from the last token to memory back, what a hook waits that comes into a release or a compaction, system calls of "
+    "a\n"
+    "load that swings, and budgets across caches under threads; nothing else is measured then.\n"
     "\n"
     "The micro figures are of the default geometry whatever the options say.\n"
     "Public traces of this form: Azure LLM inference traces 2023, AzurePublicDataset, CC-BY 4.0\n"
@@ -73,6 +97,7 @@ void bench_config_default(struct bench_config *config)
         .shared_tokens = 512,
         .prefill_per_s = 1000,
         .decode_per_s = 30,
+        .shrink = KVLAZY_SHRINK_TAILS,
     };
 }
 
@@ -96,6 +121,11 @@ enum {
     OPTION_UBATCH,
     OPTION_SHARED,
     OPTION_SEED_CLOCK,
+    OPTION_FLAG,
+    OPTION_SHRINK,
+    OPTION_KEEP,
+    OPTION_BUDGET,
+    OPTION_POLL,
 };
 
 static const struct option options[] = {
@@ -118,6 +148,11 @@ static const struct option options[] = {
     {"ubatch", required_argument, NULL, OPTION_UBATCH},
     {"shared", required_argument, NULL, OPTION_SHARED},
     {"seed-clock", required_argument, NULL, OPTION_SEED_CLOCK},
+    {"flag", required_argument, NULL, OPTION_FLAG},
+    {"shrink", required_argument, NULL, OPTION_SHRINK},
+    {"keep", required_argument, NULL, OPTION_KEEP},
+    {"budget", required_argument, NULL, OPTION_BUDGET},
+    {"poll", required_argument, NULL, OPTION_POLL},
     {NULL, 0, NULL, 0},
 };
 
@@ -152,6 +187,40 @@ static uint32_t read_take(const char *text)
     return read_number(OPTION_TAKE, text + 2, 1, 1000000000);
 }
 
+struct word {
+    const char *name;
+    int value;
+};
+static const struct word flag_words[] = {{"shrink-at-init", KVLAZY_SHRINK_AT_INIT},
+                                         {"huge-pages", KVLAZY_HUGE_PAGES},
+                                         {"no-commit-ahead", KVLAZY_NO_COMMIT_AHEAD},
+                                         {NULL, 0}};
+static const struct word shrink_words[] = {
+    {"tails", KVLAZY_SHRINK_TAILS}, {"whole", KVLAZY_SHRINK_WHOLE}, {"keep", KVLAZY_SHRINK_KEEP}, {NULL, 0}};
+
+static int read_word(int option, const char *text, const struct word *word)
+{
+    for (const struct word *w = word; w->name != NULL; w++) {
+        if (strcmp(text, w->name) == 0) {
+            return w->value;
+        }
+    }
+    fprintf(stderr, "bench: --%s %s: want", option_name(option), text);
+    for (; word->name != NULL; word++) {
+        fprintf(stderr, " %s", word->name);
+    }
+    fputc('\n', stderr);
+    exit(2);
+}
+
+static uint32_t read_poll(const char *text)
+{
+    if (strcmp(text, "told") == 0) {
+        return 0;
+    }
+    return strcmp(text, "never") == 0 ? BENCH_POLL_NEVER : read_number(OPTION_POLL, text, 1, 86400000);
+}
+
 static void read_option(struct bench_config *config, int option, const char *text)
 {
     switch (option) {
@@ -177,7 +246,8 @@ static void read_option(struct bench_config *config, int option, const char *tex
         config->replay = false;
         break;
     case OPTION_HELP:
-        fputs(help, stdout);
+        fputs(help_options, stdout);
+        fputs(help_words, stdout);
         exit(0);
     case OPTION_PREFILL:
         config->prefill_per_s = read_number(option, text, 1, 1000000);
@@ -216,6 +286,21 @@ static void read_option(struct bench_config *config, int option, const char *tex
         }
         config->seed_slot_clock = strcmp(text, "slot") == 0;
         break;
+    case OPTION_FLAG:
+        config->flags |= (uint32_t)read_word(option, text, flag_words);
+        break;
+    case OPTION_SHRINK:
+        config->shrink = read_word(option, text, shrink_words);
+        break;
+    case OPTION_KEEP:
+        config->keep_tokens = read_number(option, text, 0, 16 << 20);
+        break;
+    case OPTION_BUDGET:
+        config->budget_bytes = (uint64_t)read_number(option, text, 0, 1 << 24) << 20;
+        break;
+    case OPTION_POLL:
+        config->poll_ms = read_poll(text);
+        break;
     default: /* getopt said what was wrong */
         fprintf(stderr, "bench: see bench/run --help\n");
         exit(2);
@@ -234,12 +319,18 @@ void bench_config_parse(struct bench_config *config, int argc, char **argv)
     if (optind < argc && strcmp(argv[optind], "cells") == 0) {
         config->cells = true;
         optind++;
+    } else if (optind < argc && strcmp(argv[optind], "tensors") == 0) {
+        config->tensors = true;
+        optind++;
+    } else if (optind < argc && strcmp(argv[optind], "idle") == 0) {
+        config->idle = true;
+        optind++;
     }
     if (optind < argc) {
         fprintf(stderr, "bench: %s: not an option; see bench/run --help\n", argv[optind]);
         exit(2);
     }
-    if (config->cells) {
+    if (config->cells || config->tensors || config->idle) {
         config->micro = config->replay = false;
         config->trace_path = NULL;
     }

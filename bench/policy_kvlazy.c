@@ -23,6 +23,8 @@ struct policy_state {
     kvlazy_pos *pos;    /* [ubatch_tokens] */
     kvlazy_seq_id *seq; /* [ubatch_tokens] */
     uint32_t *cell_of;  /* [kv_size]: scratch of verify */
+    uint64_t *step_us;  /* [n_slot]: when it last had a token */
+    uint64_t poll_us;   /* when the last poll was */
 };
 
 static int library_error(const char *call, int status)
@@ -56,6 +58,10 @@ int bench_kvlazy_create(kvlazy_cache **cache, const struct bench_config *config,
     params.layers = layers;
     params.n_layer = config->n_layer;
     params.mem = mem;
+    params.flags = config->flags;
+    params.keep_tokens = config->keep_tokens;
+    params.shrink = config->shrink;
+    params.budget_bytes = config->budget_bytes;
     int status = kvlazy_create(&params, cache);
     free(layers);
     return status == KVLAZY_OK ? 0 : library_error("kvlazy_create", status);
@@ -83,6 +89,7 @@ static void lazy_destroy(struct policy_state *state)
     free(state->pos);
     free(state->seq);
     free(state->cell_of);
+    free(state->step_us);
     free(state);
 }
 
@@ -99,10 +106,12 @@ static int lazy_create(struct policy_state **out, const struct bench_config *con
     state->pos = calloc(config->ubatch_tokens, sizeof(*state->pos));
     state->seq = calloc(config->ubatch_tokens, sizeof(*state->seq));
     state->cell_of = calloc(config->kv_size, sizeof(*state->cell_of));
+    state->step_us = calloc(config->n_slot, sizeof(*state->step_us));
     kvlazy_mem mem = *kvlazy_mem_host();
     mem.ctx = (void *)(uintptr_t)now_us;
     mem.now_ms = virtual_now_ms;
-    if (state->rows == NULL || state->pos == NULL || state->seq == NULL || state->cell_of == NULL) {
+    if (state->step_us == NULL || state->rows == NULL || state->pos == NULL || state->seq == NULL ||
+        state->cell_of == NULL) {
         lazy_destroy(state);
         return bench_error("out of memory");
     }
@@ -123,8 +132,25 @@ static int lazy_begin(struct policy_state *state, uint32_t slot, uint32_t limit,
     }
     state->open = true;
     status = kvlazy_seq_rm(state->cache, (kvlazy_seq_id)slot, (kvlazy_pos)limit, -1);
+    if (status == KVLAZY_ENOTSUP) { /* whole or not at all */
+        status = kvlazy_seq_rm(state->cache, (kvlazy_seq_id)slot, -1, -1);
+    }
     *kept = (uint32_t)(kvlazy_seq_pos_max(state->cache, (kvlazy_seq_id)slot) + 1);
     return status == KVLAZY_OK ? 0 : library_error("kvlazy_seq_rm", status);
+}
+
+/* Refused for want of bytes: the slot that has rested longest gives up what it holds. False: none rests. */
+static bool drop_resting(struct policy_state *state)
+{
+    enum { RESTS_US = 1000000 }; /* no step is that long */
+    uint32_t oldest = state->config->n_slot;
+    for (uint32_t s = 0; s < state->config->n_slot; s++) {
+        if (*state->now_us - state->step_us[s] > RESTS_US && kvlazy_seq_pos_max(state->cache, (kvlazy_seq_id)s) >= 0 &&
+            (oldest == state->config->n_slot || state->step_us[s] < state->step_us[oldest])) {
+            oldest = s;
+        }
+    }
+    return oldest < state->config->n_slot && kvlazy_seq_rm(state->cache, (kvlazy_seq_id)oldest, -1, -1) == KVLAZY_OK;
 }
 
 static int lazy_step(struct policy_state *state, uint32_t slot, uint32_t pos, uint32_t n)
@@ -140,7 +166,10 @@ static int lazy_step(struct policy_state *state, uint32_t slot, uint32_t pos, ui
         return library_error("kvlazy_init_batch", status);
     }
     state->open = false;
-    status = kvlazy_prepare(state->cache, &ubatch, 1, &place);
+    state->step_us[slot] = *state->now_us;
+    do {
+        status = kvlazy_prepare(state->cache, &ubatch, 1, &place);
+    } while (status == KVLAZY_EBUDGET && drop_resting(state));
     if (status != KVLAZY_OK) {
         return library_error("kvlazy_prepare", status);
     }
@@ -182,7 +211,16 @@ static int lazy_verify(struct policy_state *state, uint32_t slot, uint32_t n)
 
 static int lazy_poll(struct policy_state *state, uint64_t *next_ms)
 {
+    uint64_t poll_ms = state->config->poll_ms, since_ms = (*state->now_us - state->poll_us) / 1000;
+    if (poll_ms == BENCH_POLL_NEVER || (poll_ms != 0 && since_ms < poll_ms)) {
+        *next_ms = poll_ms == BENCH_POLL_NEVER ? UINT64_MAX : poll_ms - since_ms;
+        return 0;
+    }
+    state->poll_us = *state->now_us;
     int status = kvlazy_poll(state->cache, next_ms);
+    if (poll_ms != 0 && *next_ms != 0 && *next_ms != UINT64_MAX) {
+        *next_ms = poll_ms;
+    }
     return status == KVLAZY_OK ? 0 : library_error("kvlazy_poll", status);
 }
 

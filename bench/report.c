@@ -65,9 +65,10 @@ static void report_key(const char *key, double value, int digits)
 
 void report_begin(const struct bench_config *config)
 {
-    if (!config->keys && (config->micro || config->cells)) {
-        printf("%-46s %-32s %-42s %10s  %s\n", config->cells ? "figure: median (spread)" : "figure, default geometry: median (spread)", "kvlazy", "compared with",
-               "value", "wanted");
+    if (!config->keys && (config->micro || config->cells || config->tensors || config->idle)) {
+        printf("%-46s %-32s %-42s %10s  %s\n",
+               config->micro ? "figure, default geometry: median (spread)" : "figure: median (spread)", "kvlazy",
+               "compared with", "value", "wanted");
         fflush(stdout);
     }
 }
@@ -154,8 +155,9 @@ void report_contest(const struct bench_config *config, const struct trace *trace
         report_key("trace_kvlazy_vs_seed", lazy / seed, 4);
     } else {
         contest_table(config, trace, contest);
-        printf("kvlazy / page cover of the cells its rules leave live, or left live in the last %g s: %.4f  (<= 1.05)\n",
-               1.5 * config->idle_ms / 1000, lazy / cover);
+        printf(
+            "kvlazy / page cover of the cells its rules leave live, or left live in the last %g s: %.4f  (<= 1.05)\n",
+            1.5 * config->idle_ms / 1000, lazy / cover);
         printf("the same, but evicted cells count no longer than they live: %.4f\n", lazy / tight);
         printf("kvlazy / seed: %.4f\n", lazy / seed);
         fflush(stdout);
