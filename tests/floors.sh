@@ -22,7 +22,7 @@ params     0  plain  base.h log.h
 status     0  plain  base.h
 histogram  0  plain  base.h
 version    0  plain  base.h
-limits_linux  0  os  base.h
+limits_linux 0 os    base.h
 wait       0  order  base.h
 wait_linux 0  os     base.h wait.h limits_linux.h
 geometry   1  pure
