@@ -346,6 +346,12 @@ static inline uint64_t kvl_page_size(const kvlazy_cache *cache)
     return cache->geometry.page_bytes;
 }
 
+/* Some tensor lies in an arena of the engine, where pages may hold bytes that no layer names; those come first. */
+static inline bool kvl_in_arena(const kvlazy_cache *cache)
+{
+    return cache->geometry.n_arena && cache->geometry.arena[0] != &cache->own;
+}
+
 /* Some tensor lies on a device, where its bytes cannot be moved. */
 static inline bool kvl_on_device(const kvlazy_cache *cache)
 {
@@ -438,9 +444,10 @@ void kvl_follow_cap(kvlazy_cache *cache, kvl_stream *stream);
 /* A batch, or what stands for one, was refused. */
 void kvl_count_refusal(kvlazy_cache *cache, int status);
 
-/* In steady decode: makes the pages of these runs touched, a token each, and those of some cells behind. Answers false
- * when it is no such time, or there is no room for more than the runs. */
-bool kvl_touch_ahead(kvlazy_cache *cache, kvl_run *run, uint32_t n_run);
+/* In steady decode runs of a token each, in place: they reach some cells further. Answers whether any does; then their
+ * pages are made touched, or not, where there is no room for so many. */
+bool kvl_reach_ahead(kvlazy_cache *cache, kvl_run *run, uint32_t n_run);
+bool kvl_touch_ahead(kvlazy_cache *cache, const kvl_run *run, uint32_t n_run);
 
 /* Ends a batch without stamping. Its slots can be read until the next prepare, and not applied. */
 void kvl_close_batch(kvlazy_cache *cache);

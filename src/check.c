@@ -48,9 +48,7 @@ static kvl_fault check_live_touched(const kvlazy_cache *c, uint32_t s)
  * own arena pages may stay for bytes that are not ours. */
 static kvl_fault check_all_due(kvlazy_cache *c)
 {
-    const kvl_geometry *g = &c->geometry;
-
-    if (c->n_refused || g->n_arena > 1 || (g->n_arena && g->arena[0] != &c->own))
+    if (c->n_refused || kvl_in_arena(c))
         return (kvl_fault){0}; /* what the host refused waits for its own time */
     kvl_keep_live(c);
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
@@ -78,7 +76,7 @@ static kvl_fault check_seqs(const kvlazy_cache *c)
 /* An engine's cells and arenas can be wrong by its own doing. */
 static bool is_all_ours(const kvlazy_cache *c)
 {
-    return !kvl_is_outside(c) && (!c->geometry.n_arena || c->geometry.arena[0] == &c->own);
+    return !kvl_is_outside(c) && !kvl_in_arena(c);
 }
 
 static kvl_fault check(kvlazy_cache *c, bool ours_only)

@@ -225,7 +225,7 @@ static uint32_t cells_ahead(kvlazy_cache *c, const kvl_run *run)
     return (uint32_t)kvl_bits_next(stream->cells.used, run->end, end, true) - run->end;
 }
 
-bool kvl_touch_ahead(kvlazy_cache *c, kvl_run *run, uint32_t n_run)
+bool kvl_reach_ahead(kvlazy_cache *c, kvl_run *run, uint32_t n_run)
 {
     uint32_t n_ahead = 0;
 
@@ -235,16 +235,19 @@ bool kvl_touch_ahead(kvlazy_cache *c, kvl_run *run, uint32_t n_run)
         n_ahead += n;
         run[i].end += n;
     }
-    if (n_ahead && !kvl_want_runs(c, run, n_run) && kvl_may_touch(c, kvl_touched_pages(c) + kvl_gathered_pages(c)) &&
-        !kvl_touch_gathered(c, run, n_run)) {
-        uint64_t now_ms = kvl_now(c);
+    return n_ahead > 0;
+}
 
-        for (uint32_t i = 0; i < n_run; i++)
-            kvl_cells_ahead(&c->stream[run[i].stream].cells, run[i].begin, run[i].end, kvl_stamp(c, now_ms));
-        kvl_note_fallow(c, now_ms);
-        return true;
-    }
-    return false;
+bool kvl_touch_ahead(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
+{
+    if (kvl_want_runs(c, run, n_run) || !kvl_may_touch(c, kvl_touched_pages(c) + kvl_gathered_pages(c)) ||
+        kvl_touch_gathered(c, run, n_run))
+        return false;
+    uint64_t now_ms = kvl_now(c);
+    for (uint32_t i = 0; i < n_run; i++)
+        kvl_cells_ahead(&c->stream[run[i].stream].cells, run[i].begin, run[i].end, kvl_stamp(c, now_ms));
+    kvl_note_fallow(c, now_ms);
+    return true;
 }
 
 /* The pages of a ubatch's rows are touched. KVLAZY_ENOMEM: as they were. */
@@ -257,11 +260,12 @@ static int touch_rows(kvlazy_cache *c, const kvl_plan_ubatch *b)
     int status = kvl_want_runs(c, c->plan.run, n_run);
     if (!status && !kvl_gathered_pages(c)) /* touched all the same: cells ahead are not worth a call to the host */
         return kvl_touch_gathered(c, c->plan.run, n_run);
-    if (!status && kvl_touch_ahead(c, c->plan.run, n_run))
-        return KVLAZY_OK;
-    n_run = kvl_plan_runs(c, b->token_begin, b->token_end);
-    if (!status)
+    if (!status && kvl_reach_ahead(c, c->plan.run, n_run)) {
+        if (kvl_touch_ahead(c, c->plan.run, n_run))
+            return KVLAZY_OK;
+        n_run = kvl_plan_runs(c, b->token_begin, b->token_end);
         status = kvl_want_runs(c, c->plan.run, n_run);
+    }
     if (!status)
         status = kvl_fit_runs(c, c->plan.run, n_run); /* prepare saw to it, but for a copy since */
     return status ? status : kvl_touch_gathered(c, c->plan.run, n_run);

@@ -95,7 +95,7 @@ static int touch(kvlazy_cache *c, uint32_t s, uint32_t end)
     if (KVL_LIKELY(kvl_is_ready(c, &all, 1) && free_min >= end))
         return KVLAZY_OK;
     if (stream->cells.used_end + 1 == end && free_min == end - 1 && kvl_is_ready(c, &before, 1) &&
-        kvl_touch_ahead(c, &last, 1)) {
+        kvl_reach_ahead(c, &last, 1) && kvl_touch_ahead(c, &last, 1)) {
         kvl_cells_put(&stream->cells, end - 1, 0);
         stream->n_applied++;
         kvl_follow_cap(c, stream);

@@ -166,7 +166,7 @@ static void give_all_back(kvlazy_cache *c)
     const kvl_geometry *g = &c->geometry;
     uint64_t now_ms = c->group->now_ms;
 
-    if (!g->n_arena || g->arena[0] == &c->own)
+    if (!kvl_in_arena(c))
         return;
     for (uint32_t s = 0; s < c->params.n_stream; s++)
         kvl_cells_clear(&c->stream[s].cells, kvl_stamp(c, now_ms));

@@ -185,18 +185,12 @@ void kvl_release_outside_keep(kvlazy_cache *c)
     kvl_note_due(c, c->retry_ms);
 }
 
-/* Of an engine's own arena a page may stay for bytes that no layer names. */
-static bool has_foreign_bytes(const kvlazy_cache *c)
-{
-    return c->geometry.n_arena && c->geometry.arena[0] != &c->own;
-}
-
 uint64_t kvl_needed_pages(kvlazy_cache *c)
 {
     walk w = {.counts_only = true};
     uint64_t n = kvl_kept_pages(c, false);
 
-    if (KVL_LIKELY(!has_foreign_bytes(c)))
+    if (KVL_LIKELY(!kvl_in_arena(c)))
         return n;
     walk_dead(c, &w);
     return n + kvl_touched_pages(c) - kvl_kept_pages(c, true) - w.n_page;

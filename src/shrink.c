@@ -52,14 +52,15 @@ static void pack_later(kvlazy_cache *c)
             kvl_pack_later(c, s);
 }
 
-/* Everything that is due in one cache, unless a hook waits. Answers whether more is due. */
-static bool release_due(kvlazy_cache *c, uint64_t now_ms)
+/* Pages of one cache go, those that are due by idling or all free ones, unless a hook waits. Answers whether there is
+ * more. */
+static bool release_until_hook(kvlazy_cache *c, uint64_t now_ms, bool idle)
 {
     bool more = true;
 
     while (more && atomic_load(&c->group->n_waiting) == 0)
-        more = kvl_release_piece(c, now_ms);
-    kvl_say_shrink(c, now_ms, true);
+        more = (idle ? kvl_release_piece : kvl_release_free_piece)(c, now_ms);
+    kvl_say_shrink(c, now_ms, idle);
     return more;
 }
 
@@ -87,7 +88,7 @@ int kvl_shrink_idle(kvlazy_cache *c, uint64_t now_ms, bool *more)
     for (kvlazy_cache *m = c->group->first; m; m = m->next) {
         if (!m->due)
             continue;
-        bool left = release_due(m, now_ms);
+        bool left = release_until_hook(m, now_ms, true);
         m->fallow_due_ms = left ? now_ms : kvl_next_due_ms(m, now_ms);
         kvl_note_due(m, m->fallow_due_ms);
         *more |= left;
@@ -342,17 +343,11 @@ static bool rests(const kvlazy_cache *c, uint64_t now_ms)
 }
 
 /* Every free page goes, in all the group. Answers false when a hook waits: it goes first. */
-static bool release_until_hook(kvlazy_cache *c, uint64_t now_ms)
+static bool release_free(kvlazy_cache *c, uint64_t now_ms)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
-        bool more = true;
-
-        while (more && atomic_load(&c->group->n_waiting) == 0)
-            more = kvl_release_free_piece(m, now_ms);
-        kvl_say_shrink(m, now_ms, false);
-        if (more)
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (release_until_hook(m, now_ms, false))
             return false;
-    }
     return true;
 }
 
@@ -368,7 +363,7 @@ int kvl_shrink_early(kvlazy_cache *c)
     look_before_group(c);
     evict_group(c, goal.now_ms);
     pack_later_group(c);
-    if (!kvl_pack(c, goal.now_ms, true) || !release_until_hook(c, goal.now_ms))
+    if (!kvl_pack(c, goal.now_ms, true) || !release_free(c, goal.now_ms))
         make_due_group(c, goal.now_ms);
     return kvl_leave(c, KVLAZY_OK);
 }
