@@ -243,12 +243,15 @@ void bed_open(struct bed *bed)
         assert_non_null(bed->token[i] = calloc(BED_POS, sizeof *bed->token[i]));
 }
 
-void bed_expect(int got, int want, const char *call, const char *file, int line)
+int bed_teardown(void **state)
 {
-    if (got == want)
-        return;
-    print_error("%s answers %s, not %s\n", call, kvlazy_status_name(got), kvlazy_status_name(want));
-    _fail(file, line);
+    struct bed *bed = *state;
+
+    if (bed->cache)
+        bed_sound(bed);
+    bed_pattern_kept(bed);
+    bed_free(bed);
+    return 0;
 }
 
 /* ---- rows ---- */

@@ -15,6 +15,7 @@
 
 #include <kvlazy/kvlazy.h>
 
+#include "expect.h"
 #include "fake_mem.h"
 
 enum {
@@ -76,9 +77,10 @@ size_t bed_extent(const kvlazy_tensor *tensor, uint32_t kv_size, uint32_t n_stre
 int bed_create(struct bed *bed);
 void bed_open(struct bed *bed);
 
-#define expect(call, status) bed_expect((call), (status), #call, __FILE__, __LINE__)
-#define ok(call) expect(call, KVLAZY_OK)
-void bed_expect(int got, int want, const char *call, const char *file, int line);
+/* Asks for a sound cache, and that what no tensor names was left alone. */
+int bed_teardown(void **state);
+/* Of a test whose file has a bed_setup. */
+#define BED_TEST(f) cmocka_unit_test_setup_teardown(f, bed_setup, bed_teardown)
 
 /* The engine's side: n tokens of a sequence from where it ends, in one batch that is left open, or closed. */
 int bed_put(struct bed *bed, kvlazy_seq_id seq, uint32_t n, uint32_t n_ubatch);

@@ -132,7 +132,7 @@ int rig_teardown(void **state)
     return 0;
 }
 
-void rig_expect(int got, int want, const char *call, const char *file, int line)
+void expect_status(int got, int want, const char *call, const char *file, int line)
 {
     if (got == want)
         return;

@@ -17,6 +17,7 @@
 
 #include <kvlazy/kvlazy.h>
 
+#include "expect.h"
 #include "fake_mem.h"
 #include "follow.h"
 
@@ -71,11 +72,6 @@ void rig_rows(struct rig *rig, int n_layer, const size_t (*k_v)[2]);
 int rig_setup(void **state);
 int rig_teardown(void **state);
 #define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
-
-/* Fails the test unless a call answers a status; says both by name. */
-#define expect(call, status) rig_expect((call), (status), #call, __FILE__, __LINE__)
-#define ok(call) expect(call, KVLAZY_OK)
-void rig_expect(int got, int want, const char *call, const char *file, int line);
 
 /* One ubatch of n tokens, written out where it is used. */
 #define POS(...) ((const kvlazy_pos[]){__VA_ARGS__})

@@ -23,18 +23,6 @@ static int bed_setup(void **state)
     return 0;
 }
 
-static int bed_teardown(void **state)
-{
-    struct bed *bed = *state;
-
-    if (bed->cache)
-        bed_sound(bed);
-    bed_free(bed);
-    return 0;
-}
-
-#define BED_TEST(f) cmocka_unit_test_setup_teardown(f, bed_setup, bed_teardown)
-
 static void poll_at(struct bed *bed, uint64_t now)
 {
     bed->fake.now = now;

@@ -18,19 +18,6 @@ static int bed_setup(void **state)
     return 0;
 }
 
-static int bed_teardown(void **state)
-{
-    struct bed *bed = *state;
-
-    if (bed->cache)
-        bed_sound(bed);
-    bed_pattern_kept(bed);
-    bed_free(bed);
-    return 0;
-}
-
-#define BED_TEST(f) cmocka_unit_test_setup_teardown(f, bed_setup, bed_teardown)
-
 /* Cells [lo, hi) lose their tokens: of one sequence whose positions are its cells, after a trim nothing moves as long
  * as they are the last ones. */
 static void fill_and_cut(struct bed *bed, uint32_t n, uint32_t left)
