@@ -1,65 +1,42 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The floors of docs/design.md as data, held against the sources. A broken rule is named with file and line.
+# The floors of docs/design.md as data, held against the sources. A broken rule is named with file and line. What calls
+# what is read off the objects, by tests/walls.sh.
 #
-#   floors.sh SRC_DIR       checks every .c and .h file there
+#   floors.sh SRC_DIR       checks every .c and .h file in its folders
 #   floors.sh --self-test   breaks every rule once and expects to be told
 set -u
 
-# A file includes its own header, headers of lower floors, and of its own floor only those in the last column.
-# What else it may do hangs on its kind:
+# A file includes headers of its own folder and of lower ones. What else it may do hangs on the kind of its folder, or
+# on its own where it has a line here:
 #   plain   ISO C and libbsd
 #   pure    the same, but nothing that reads or writes text or files
-#   arena   plain, and alone in calling the table of kvlazy/mem.h
-#   order   plain, and <pthread.h>, and now_ms of that table
+#   table   pure, and alone in calling the table of kvlazy/mem.h
+#   order   plain, and <pthread.h> and <sched.h>
+#   clock   order, and now_ms of the table of kvlazy/mem.h
 #   os      any header of the system, and its clock
 table='
-base       0  plain
-bits       0  plain  base.h
-index      0  plain  base.h
-log        0  plain  base.h
-params     0  plain  base.h log.h
-status     0  plain  base.h
-histogram  0  plain  base.h
-version    0  plain  base.h
-limits_linux 0 os    base.h
-wait       0  order  base.h
-wait_linux 0  os     base.h wait.h limits_linux.h
-geometry   1  pure
-cells      1  pure
-policy     1  pure
-pool       1  order
-mem_linux  1  os
-arena      2  arena
-cache      3  order
-group      3  order  cache.h
-hooks      3  order  cache.h
-seq        3  order  cache.h
-shrink     3  order  cache.h
-place      3  order  cache.h
-pages      3  order  cache.h
-range      3  order  cache.h
-reclaim    3  order  cache.h
-compact    3  order  cache.h
-outside    3  order  cache.h
-budget     3  order  cache.h
-copy       3  order  cache.h
-window     3  order  cache.h
-release    3  order  cache.h
-evict      3  order  cache.h
-check      3  order  cache.h
-reaper     4  order
-stats      4  plain
-exposition 4  plain
-mask       4  plain
-draw       4  plain
+base           0  plain
+host           1  os
+memory         2  pure
+memory/arena   2  table
+memory/table   2  table
+tokens         3  pure
+core           4  order
+core/clock     4  clock
+core/group     4  clock
+state          5  plain
+store          5  os
+ggml           5  plain
+api            6  order
+extra          7  order
 '
 
 pure_headers='assert.h errno.h inttypes.h limits.h stdarg.h stdatomic.h stdbool.h stddef.h stdint.h stdlib.h string.h
 bsd/inttypes.h bsd/stdlib.h bsd/string.h bsd/sys/cdefs.h bsd/sys/queue.h bsd/sys/tree.h
 kvlazy/kvlazy.h kvlazy/mem.h kvlazy/version.h'
 plain_headers='ctype.h stdio.h strings.h bsd/libutil.h'
-order_headers='pthread.h'
+order_headers='pthread.h sched.h'
 
 # check FILE...: prints what is wrong; fails if anything is.
 check()
@@ -101,23 +78,26 @@ check()
         return code
     }
 
-    function ours(header,    stem) {
-        stem = header
-        sub(/\.h$/, "", stem)
-        if (!(stem in floor))
+    function folder_of(path) {
+        return path ~ /\// ? substr(path, 1, index(path, "/") - 1) : ""
+    }
+
+    function ours(header,    at) {
+        at = folder_of(header)
+        if (!(at in floor))
             broken("\"" header "\" is on no floor")
-        else if (stem != self && floor[stem] >= floor[self] && !((self, header) in sibling))
-            broken("floor " floor[self] " (" self ") includes \"" header "\" of floor " floor[stem])
+        else if (floor[at] > floor[folder])
+            broken("floor " floor[folder] " (" folder ") includes \"" header "\" of floor " floor[at])
     }
 
     function systems(header) {
-        if (kind[self] == "os" || header in pure)
+        if (kind_of_self == "os" || header in pure)
             return
-        if (kind[self] != "pure" && header in plain)
+        if (kind_of_self != "pure" && kind_of_self != "table" && header in plain)
             return
-        if (kind[self] == "order" && header in order)
+        if ((kind_of_self == "order" || kind_of_self == "clock") && header in order)
             return
-        broken(self " is " kind[self] " and includes <" header ">")
+        broken(self " is " kind_of_self " and includes <" header ">")
     }
 
     # Is one of these functions called? `before` is what stands in front of the name.
@@ -135,21 +115,22 @@ check()
                 continue
             floor[column[1]] = column[2]
             kind[column[1]] = column[3]
-            for (; n > 3; n--)
-                sibling[column[1], column[n]] = 1
         }
     }
 
     FNR == 1 {
         in_comment = 0
         self = FILENAME
-        sub(/.*\//, "", self)
         sub(/\.[ch]$/, "", self)
-        if (!(self in floor)) {
-            broken(self " is on no floor: give it one in tests/floors.sh and docs/design.md")
-            floor[self] = 0
-            kind[self] = "plain"
+        n = split(self, part, "/")
+        folder = n > 1 ? part[n - 1] : ""
+        self = folder "/" part[n]
+        if (!(folder in floor)) {
+            broken(self " is on no floor: give its folder one in tests/floors.sh and docs/design.md")
+            floor[folder] = 0
+            kind[folder] = "plain"
         }
+        kind_of_self = self in kind ? kind[self] : kind[folder]
     }
 
     {
@@ -173,17 +154,17 @@ check()
         broken("a preprocessor condition for tests: put a fake behind kvlazy/mem.h instead")
     }
 
-    kind[self] != "arena" && calls(code, "(->|[.])", "page_bytes|reserve|unreserve|commit|decommit|resident|set_writable|huge_page_bytes|traits|why_refused") {
-        broken("only arena calls the table of kvlazy/mem.h")
+    kind_of_self != "table" && calls(code, "(->|[.])", "page_bytes|reserve|unreserve|commit|decommit|resident|set_writable|huge_page_bytes|traits|why_refused|headroom|now_ns") {
+        broken("only memory calls the table of kvlazy/mem.h")
     }
-    kind[self] != "order" && calls(code, "(->|[.])", "now_ms") {
-        broken("only floor 3 reads the clock")
+    kind_of_self != "clock" && calls(code, "(->|[.])", "now_ms") {
+        broken("only core/clock and core/group read the clock")
     }
-    kind[self] != "os" && calls(code, "[^A-Za-z0-9_]", "time|clock|clock_gettime|gettimeofday|timespec_get") {
+    kind_of_self != "os" && calls(code, "[^A-Za-z0-9_]", "time|clock|clock_gettime|gettimeofday|timespec_get") {
         broken("a clock of its own: the only one is now_ms of kvlazy/mem.h")
     }
-    self != "params" && calls(code, "[^A-Za-z0-9_]", "getenv|secure_getenv") {
-        broken("only params reads the environment")
+    self != "base/params" && calls(code, "[^A-Za-z0-9_]", "getenv|secure_getenv") {
+        broken("only base/params reads the environment")
     }
     calls(code, "[^A-Za-z0-9_]", "v?f?printf|v?dprintf|f?puts|f?putc|putchar|perror|errx?|warnx?") {
         broken("the library prints nothing")
@@ -204,6 +185,7 @@ self_test()
     trap 'rm -rf "$dir"' EXIT
     n_wrong=0
     while IFS='|' read -r file text answer; do
+        mkdir -p "$dir/${file%/*}"
         printf '/* made up */\n%s\n' "$text" >"$dir/$file"
         told=$(check "$dir/$file")
         failed=$?
@@ -215,39 +197,39 @@ self_test()
         *) echo "$file: '$text' should be told '$answer', not: '$told'" && n_wrong=$((n_wrong + 1)) ;;
         esac
     done <<'END'
-nobody.c|int x;|on no floor
-log.c|#include "nobody.h"|on no floor
-log.c|#include "arena.h"|of floor 2
-log.c|#include "params.h"|of floor 0
-cells.c|#include "geometry.h"|of floor 1
-cells.c|#include <stdio.h>|<stdio.h>
-policy.c|#include <time.h>|<time.h>
-policy.h|# include <unistd.h>|<unistd.h>
-policy.c|    now = clock_gettime(id, &ts);|a clock of its own
-arena.c|#include <sys/mman.h>|<sys/mman.h>
-arena.c|#include <pthread.h>|<pthread.h>
-arena.c|#include "cache.h"|of floor 3
-arena.c|    now = mem->now_ms(mem->ctx);|reads the clock
-cache.c|    n = cache->mem.decommit(cache->mem.ctx, range, 1);|only arena
-cache.c|    x = mem->traits(mem->ctx);|only arena
-hooks.c|#include "shrink.h"|of floor 3
-hooks.c|#include "stats.h"|of floor 4
-seq.c|    if (bad) abort();|never ends
-seq.c|    exit (1);|never ends
-seq.c|    value = getenv("HOME");|the environment
-shrink.c|    printf("%d", n);|prints nothing
-shrink.c|    fprintf(stderr, "x");|prints nothing
-check.c|#ifdef KVL_TEST|for tests
-check.c|#if defined(TESTING)|for tests
-cache.c|#include "cache.h"|ok
-hooks.c|#include "cache.h" /* printf() */|ok
-hooks.c|    now = cache->mem.now_ms(cache->mem.ctx);|ok
-cache.c|#include <pthread.h>|ok
-cells.c|#include <bsd/stdlib.h>|ok
-log.c|    snprintf(text, n, "exit(1)"); // abort()|ok
-arena.c|    if (mem->commit(mem->ctx, range, 1) == 0) return; /* exit(1) */|ok
-mem_linux.c|#include <sys/mman.h>|ok
-seq.c|#if LATEST|ok
+attic/dust.c|int x;|on no floor
+base/log.c|#include "attic/dust.h"|on no floor
+base/log.c|#include "memory/arena.h"|of floor 2
+tokens/cells.c|#include "core/cache.h"|of floor 4
+core/seq.c|#include "api/door.h"|of floor 6
+api/batch.c|#include "extra/reaper.h"|of floor 7
+tokens/cells.c|#include <stdio.h>|<stdio.h>
+base/policy.c|#include <time.h>|<time.h>
+base/policy.h|# include <unistd.h>|<unistd.h>
+base/policy.c|    now = clock_gettime(id, &ts);|a clock of its own
+memory/arena.c|#include <sys/mman.h>|<sys/mman.h>
+memory/arena.c|#include <pthread.h>|<pthread.h>
+memory/arena.c|    now = mem->now_ms(mem->ctx);|read the clock
+core/evict.c|    now = c->mem.now_ms(c->mem.ctx);|read the clock
+core/evict.c|    n = cache->mem.decommit(cache->mem.ctx, range, 1);|only memory
+memory/rows.c|    x = mem->traits(mem->ctx);|only memory
+core/seq.c|    if (bad) abort();|never ends
+core/seq.c|    exit (1);|never ends
+core/seq.c|    value = getenv("HOME");|the environment
+core/shrink.c|    printf("%d", n);|prints nothing
+core/shrink.c|    fprintf(stderr, "x");|prints nothing
+core/check.c|#ifdef KVL_TEST|for tests
+core/check.c|#if defined(TESTING)|for tests
+core/seq.c|#include "core/cache.h"|ok
+core/seq.c|#include "tokens/cells.h"|ok
+core/apply.c|#include "core/cache.h" /* printf() */|ok
+core/clock.c|    now = cache->mem.now_ms(cache->mem.ctx);|ok
+core/lock.c|#include <pthread.h>|ok
+tokens/cells.c|#include <bsd/stdlib.h>|ok
+base/log.c|    snprintf(text, n, "exit(1)"); // abort()|ok
+memory/arena.c|    if (mem->commit(mem->ctx, range, 1) == 0) return; /* exit(1) */|ok
+host/mem_linux.c|#include <sys/mman.h>|ok
+core/seq.c|#if LATEST|ok
 END
     [ "$n_wrong" = 0 ] && echo "every rule is held"
 }
@@ -255,5 +237,5 @@ END
 case ${1-} in
 --self-test) self_test ;;
 '') echo "usage: floors.sh SRC_DIR | --self-test" >&2 && exit 2 ;;
-*) check "$1"/*.[ch] && echo "the floors hold" ;;
+*) check "$1"/*/*.[ch] && echo "the floors hold" ;;
 esac

@@ -2,7 +2,7 @@
 /* arena over the fake host: what is asked for, what is remembered, and what happens when the host says no. */
 #include "unit.h"
 
-#include "arena.h"
+#include "memory/arena.h"
 #include "fake_mem.h"
 
 typedef struct rig {

@@ -2,7 +2,7 @@
 /* bits against an array of bools, at every place where a word begins or ends. */
 #include "unit.h"
 
-#include "bits.h"
+#include "base/bits.h"
 
 enum { N = 200 };
 

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "cells.h"
+#include "tokens/cells.h"
 
 static void sound(const kvl_cells *c)
 {

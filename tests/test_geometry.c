@@ -2,7 +2,7 @@
 /* geometry: where rows lie, over awkward sizes, against sums made the slow way. */
 #include "unit.h"
 
-#include "geometry.h"
+#include "memory/geometry.h"
 
 static const uint64_t page_sizes[] = {4096, 16384, 65536};
 static const size_t row_sizes[] = {1, 34, 36, 272, 512, 1088, 2048, 4096, 5000};

@@ -5,7 +5,7 @@
  * make one.
  */
 #include "support.h"
-#include "limits_linux.h"
+#include "host/limits_linux.h"
 
 #include <errno.h>
 #include <fcntl.h>

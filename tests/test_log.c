@@ -2,7 +2,7 @@
 /* log: lines are kept until told, none is cut off silently, and a sink may call back. */
 #include "unit.h"
 
-#include "log.h"
+#include "base/log.h"
 
 static char said[2048];
 static int n_said;

@@ -2,7 +2,7 @@
 /* policy: the arithmetic of caps and clocks over tables. */
 #include "unit.h"
 
-#include "policy.h"
+#include "base/policy.h"
 
 static void soft_cap(void **state)
 {

@@ -5,7 +5,7 @@
  * the clock is the fake's, the idle time passes by hand and only the sleep is real. Made for the thread sanitizer too.
  */
 #include "support.h"
-#include "cache.h"
+#include "core/lock.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -114,7 +114,7 @@ static bool is_watched(struct rig *r)
 {
     kvl_lock(r->cache);
     bool is = r->cache->group->watcher != NULL;
-    kvl_leave(r->cache, KVLAZY_OK);
+    kvl_unlock(r->cache);
     return is;
 }
 
@@ -269,7 +269,7 @@ static void turned_away_it_comes_back(void **state)
     for (bool away = false; !away; nap(1)) { /* until it was there */
         kvl_lock(r->cache);
         away = r->cache->group->turned_away;
-        kvl_leave(r->cache, KVLAZY_OK);
+        kvl_unlock(r->cache);
         assert_true(real_ms() < give_up);
     }
     ok(kvlazy_end_batch(r->cache));

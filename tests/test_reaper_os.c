@@ -5,7 +5,7 @@
  * for engines that have one.
  */
 #include "support.h"
-#include "wait.h"
+#include "host/wait.h"
 
 #include <errno.h>
 #include <fcntl.h>

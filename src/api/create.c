@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT */
+/* create: the public calls that create and destroy a cache, and tell where its tensors lie. */
+#include "api/door.h"
+#include "core/arenas.h"
+
+#include <bsd/stdlib.h>
+
+/* ------------------------------------------------------------------------------------------- parts */
+
+static int init_streams(kvlazy_cache *c)
+{
+    const kvlazy_params *p = &c->params;
+    uint32_t n_seq = p->n_stream == 1 ? p->n_seq_max : 1; /* sequences of one stream */
+
+    for (uint32_t s = 0; s < p->n_stream; s++) {
+        int status = kvl_cells_init(&c->stream[s].cells, p->kv_size, p->n_seq_max, s, n_seq, p->n_pos_per_token > 1);
+
+        if (kvl_has_engine_cells(c))
+            c->stream[s].cells.owner_words = 0; /* the mirror knows which cells are in use, not whose they are */
+
+        if (status)
+            return status;
+        c->stream[s].cap_said = kvl_policy_cap(p->kv_size, p->kv_size_initial, p->n_pad, 0);
+    }
+    return KVLAZY_OK;
+}
+
+static uint32_t reserve_flags(const kvlazy_params *p)
+{
+    return (p->flags & KVLAZY_DONTFORK ? KVLAZY_RESERVE_DONTFORK : 0) |
+           (p->flags & KVLAZY_HUGE_PAGES ? KVLAZY_RESERVE_HUGE_PAGES : 0);
+}
+
+/* What the library laid out, in parts that are written from their beginning on: a tensor and stream each. */
+static int init_own(kvlazy_cache *c)
+{
+    const kvl_geometry *g = &c->rows.geometry;
+    uint32_t n = 0;
+
+    if (!g->own_bytes)
+        return KVLAZY_OK;
+    kvl_span *block = reallocarray(NULL, (size_t)g->n_host * g->n_stream, sizeof *block);
+    if (!block)
+        return KVLAZY_ENOMEM;
+    for (const kvl_tensor *t = g->tensor; t < g->tensor + g->n_host; t++)
+        for (uint32_t s = 0; t->arena + 1 == g->n_arena && s < g->n_stream; s++)
+            block[n++] = (kvl_span){t->offset + s * t->stream_stride, t->offset + (s + 1) * t->stream_stride};
+    int status = kvl_arena_init(&c->rows.own, c->params.mem, g->own_bytes, reserve_flags(&c->params), block, n);
+    free(block);
+    g->arena[g->n_arena - 1] = &c->rows.own;
+    return status;
+}
+
+static int init_parts(kvlazy_cache *c)
+{
+    const kvlazy_params *p = &c->params;
+
+    c->stream = calloc(p->n_stream, sizeof *c->stream);
+    c->rows.stream = calloc(p->n_stream, sizeof *c->rows.stream);
+    c->seq = calloc(p->n_seq_max, sizeof *c->seq);
+    c->active.seq = calloc(p->n_seq_max, sizeof *c->active.seq);
+    c->plan.order = calloc(p->n_seq_max, sizeof *c->plan.order);
+    c->evict.rank = calloc(p->n_seq_max, sizeof *c->evict.rank);
+    if (!c->stream || !c->rows.stream || !c->seq || !c->active.seq || !c->plan.order || !c->evict.rank)
+        return KVLAZY_ENOMEM;
+    int status = init_streams(c);
+    if (!status)
+        status = init_own(c);
+    return status;
+}
+
+static void free_parts(kvlazy_cache *c)
+{
+    kvl_arena_fini(&c->rows.own);
+    for (uint32_t s = 0; c->stream && s < c->params.n_stream; s++)
+        kvl_cells_fini(&c->stream[s].cells);
+    kvl_plan_fini(&c->plan);
+    free(c->rows.stream);
+    free(c->mask.key);
+    free(c->limits.host_root);
+    free(c->stream);
+    free(c->seq);
+    free(c->active.seq);
+    free(c->evict.rank);
+    kvl_geometry_fini(&c->rows.geometry);
+    free(c);
+}
+
+/* ------------------------------------------------------------------------------------------- create, destroy */
+
+/* Sizes of what the parameters ask for, or why not. */
+static int lay_out(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log)
+{
+    uint64_t page_bytes = kvl_page_bytes(p->mem, p->flags & KVLAZY_HUGE_PAGES);
+    kvl_complaint complaint;
+
+    if (!page_bytes) {
+        kvl_log_note(log, KVLAZY_LOG_ERROR, "mem page_bytes: must be a power of two");
+        return KVLAZY_EINVAL;
+    }
+    int status = kvl_geometry_init(geometry, p->layers, p->n_layer, p->kv_size, p->n_stream, page_bytes,
+                                   kvl_extent_of_arena, &complaint);
+    if (status)
+        kvl_log_note(log, KVLAZY_LOG_ERROR, "layer %u, kv_size %u, %u streams: %s", complaint.layer_id, p->kv_size,
+                     p->n_stream, complaint.what);
+    return status;
+}
+
+/* "" says that the machine's limits are not read. */
+static int copy_root(kvlazy_cache *c)
+{
+    const char *root = c->params.host_root;
+
+    c->params.host_root = NULL;
+    if (root && !*root)
+        return KVLAZY_OK;
+    size_t bytes = strlen(root ? root : "/") + 1;
+    c->limits.host_root = malloc(bytes);
+    if (c->limits.host_root)
+        memcpy(c->limits.host_root, root ? root : "/", bytes);
+    return c->limits.host_root ? KVLAZY_OK : KVLAZY_ENOMEM;
+}
+
+static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, kvlazy_cache **cache)
+{
+    kvlazy_cache *c = calloc(1, sizeof *c);
+
+    if (!c) {
+        kvl_geometry_fini(geometry);
+        return KVLAZY_ENOMEM;
+    }
+    c->params = *p;
+    c->rows.geometry = *geometry;
+    c->mem = *p->mem;
+    c->rows.mem = &c->mem;
+    if (p->cell_ops)
+        c->engine.ops = *p->cell_ops;
+    c->params.cell_ops = NULL;
+    uint32_t traits = kvl_host_traits(&c->mem);
+    c->rows.commits_ahead = !(p->flags & KVLAZY_NO_COMMIT_AHEAD) && !(traits & (KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED));
+    c->log = *log;
+    c->decay.fallow_due_ms = c->decay.retry_ms = KVL_NEVER;
+    c->plan.refused_seq = -1;
+    int status = init_parts(c);
+    c->params.mem = &c->mem; /* the copy */
+    c->params.layers = NULL;
+    c->params.name = NULL;
+    if (!status)
+        status = copy_root(c);
+    if (!status && p->pool)
+        status = kvl_share_join(&c->limits.share, p->pool, p->pool_min_bytes, p->pool_weight);
+    if (!status)
+        status = kvl_group_join(p->with, c);
+    if (status) {
+        kvl_share_leave(&c->limits.share);
+        kvl_share_give_back(&c->limits.share);
+        free_parts(c);
+        return status;
+    }
+    c->magic = KVL_CACHE_MAGIC;
+    *cache = c;
+    return KVLAZY_OK;
+}
+
+/* Linked caches see the same sequences. */
+static int check_with(const kvlazy_params *p, kvl_log *log)
+{
+    if (!p->with || (kvl_is_cache(p->with) && p->with->params.n_seq_max == p->n_seq_max &&
+                     p->with->params.n_stream == p->n_stream && kvl_has_engine_cells(p->with) == (p->cell_ops != NULL)))
+        return KVLAZY_OK;
+    kvl_log_note(log, KVLAZY_LOG_ERROR, "with: must be a cache of %u streams and %u sequences too, %s cell_ops",
+                 p->n_stream, p->n_seq_max, p->cell_ops ? "with" : "without");
+    return KVLAZY_EINVAL;
+}
+
+static int check_pool(const kvlazy_params *p, kvl_log *log)
+{
+    if (!p->pool || kvl_is_pool(p->pool))
+        return KVLAZY_OK;
+    kvl_log_note(log, KVLAZY_LOG_ERROR, "pool = %p: is no pool", (const void *)p->pool);
+    return KVLAZY_EINVAL;
+}
+
+static void say_created(const kvlazy_cache *c, kvl_log *log)
+{
+    char reserved[KVL_HUMAN_BYTES], cell[KVL_HUMAN_BYTES];
+
+    kvl_log_note(log, KVLAZY_LOG_INFO, "reserved (not committed) %s: %u streams of %u cells, %s a cell, initial %u",
+                 kvl_human(reserved, c->rows.geometry.reserved_bytes), c->params.n_stream, c->params.kv_size,
+                 kvl_human(cell, c->rows.geometry.cell_bytes), c->params.kv_size_initial);
+}
+
+static int read_table(kvlazy_params *p, kvlazy_mem *mem, kvl_log *log)
+{
+    if (!kvl_table_read(p->mem, mem))
+        return kvl_params_refuse(log, KVLAZY_EINVAL, "mem struct_size", p->mem->struct_size,
+                                 "not a table of this version, or a function that every host has is NULL");
+    p->mem = mem;
+    return KVLAZY_OK;
+}
+
+/* All that can be wrong with what is asked for, whoever uses its arenas now. KVLAZY_OK: a layout is held. */
+static int read_params(const kvlazy_params *asked, kvlazy_params *p, kvlazy_mem *mem, kvl_geometry *geometry,
+                       kvl_log *log)
+{
+    int status = kvl_params_resolve(asked, p, log);
+
+    if (!status)
+        status = read_table(p, mem, log);
+    if (!status)
+        status = check_with(p, log);
+    if (!status)
+        status = check_pool(p, log);
+    return status ? status : lay_out(p, geometry, log);
+}
+
+int kvlazy_create(const kvlazy_params *asked, kvlazy_cache **cache)
+{
+    kvlazy_params params;
+    kvlazy_mem mem;
+    kvl_geometry geometry;
+    kvl_log log;
+
+    if (!cache)
+        return KVLAZY_EINVAL;
+    int status = read_params(asked, &params, &mem, &geometry, &log);
+    if (!status) {
+        status = kvl_arenas_check(&geometry, params.with, &log);
+        if (status)
+            kvl_geometry_fini(&geometry);
+    }
+    if (!status) {
+        uint64_t reserved_bytes = geometry.reserved_bytes, own_bytes = geometry.own_bytes;
+        char text[KVL_HUMAN_BYTES], why[KVL_WHY_BYTES];
+
+        status = create(&params, &geometry, &log, cache);
+        if (!status)
+            say_created(*cache, &log);
+        else
+            kvl_log_note(&log, KVLAZY_LOG_ERROR, "%s to reserve: %s%s", kvl_human(text, reserved_bytes),
+                         kvlazy_status_message(status), kvl_host_why(params.mem, own_bytes, why));
+    }
+    kvl_log_tell(&log);
+    return status;
+}
+
+void kvlazy_destroy(kvlazy_cache *c)
+{
+    if (!kvl_is_cache(c))
+        return;
+    kvl_enter(c, KVL_DOOR_LOOK);
+    const kvl_watcher *watcher = kvl_group_begin_leaving(c);
+    kvl_leave(c, KVLAZY_OK);
+    if (watcher)
+        watcher->settle(watcher->ctx);
+    kvl_share_leave(&c->limits.share);
+    kvl_group_leave(c);
+    if (watcher)
+        watcher->lost(watcher->ctx);
+    kvl_share share = c->limits.share;
+    c->magic = 0;
+    free_parts(c);
+    kvl_share_give_back(&share); /* not before the pages are gone */
+}
+
+int kvlazy_plan(const kvlazy_params *asked, kvlazy_plan_info *info)
+{
+    kvlazy_params p;
+    kvlazy_mem mem;
+    kvl_geometry geometry;
+    kvl_log log;
+
+    if (!info || !kvl_struct_fits(info, sizeof *info))
+        return KVLAZY_EINVAL;
+    int status = read_params(asked, &p, &mem, &geometry, &log);
+    kvl_log_tell(&log);
+    if (status)
+        return status;
+    kvlazy_plan_info plan = {
+        .reserved_bytes = geometry.reserved_bytes,
+        .cell_bytes = geometry.cell_bytes,
+        .initial_bytes = kvl_geometry_cover_bytes(&geometry, p.kv_size_initial),
+        .page_bytes = geometry.page_bytes,
+        .kv_size = p.kv_size,
+        .kv_size_initial = p.kv_size_initial,
+        .n_stream = p.n_stream,
+        .n_seq_max = p.n_seq_max,
+        .n_pad = p.n_pad,
+        .writable_cells = kvl_host_grants(p.mem, geometry.own_bytes, reserve_flags(&p)) ? p.kv_size : 0,
+    };
+    kvl_geometry_fini(&geometry);
+    kvl_struct_copy(info, info->struct_size, &plan, sizeof plan);
+    return KVLAZY_OK;
+}
+
+/* ------------------------------------------------------------------------------------------- look */
+
+/* Constant for the life of the cache, so no lock. */
+static int tensor_of(const kvlazy_cache *c, uint32_t layer_id, bool is_v, kvlazy_tensor *out)
+{
+    if (!kvl_is_cache(c) || !out)
+        return KVLAZY_EINVAL;
+    const kvl_tensor *t = kvl_geometry_find(&c->rows.geometry, layer_id, is_v);
+    if (!t)
+        return kvl_geometry_find(&c->rows.geometry, layer_id, !is_v) ? KVLAZY_ENOTSUP : KVLAZY_EINVAL;
+    memset(out, 0, sizeof *out); /* all of it, so that two answers compare equal byte by byte */
+    out->data = t->on_device ? NULL : c->rows.geometry.arena[t->arena]->base + t->offset;
+    out->cell_stride = (size_t)t->cell_stride;
+    out->channel_stride = t->n_channel ? (size_t)t->lane_stride : 0;
+    out->stream_stride = (size_t)t->stream_stride;
+    out->row_bytes = (size_t)(t->cell_bytes * t->n_lane);
+    out->n_channel = t->n_channel;
+    return KVLAZY_OK;
+}
+
+int kvlazy_k(const kvlazy_cache *c, uint32_t layer_id, kvlazy_tensor *tensor)
+{
+    return tensor_of(c, layer_id, false, tensor);
+}
+
+int kvlazy_v(const kvlazy_cache *c, uint32_t layer_id, kvlazy_tensor *tensor)
+{
+    return tensor_of(c, layer_id, true, tensor);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* door: see door.h. */
+#include "api/door.h"
+#include "core/check.h"
+#include "core/lock.h"
+#include "core/window.h"
+
+int kvl_enter(const kvlazy_cache *cache, kvl_door door)
+{
+    kvlazy_cache *c = kvl_mutable(cache);
+
+    if (!kvl_is_cache(c))
+        return KVLAZY_EINVAL;
+    kvl_lock(c);
+    if (door == KVL_DOOR_GROUP)
+        kvl_window_follow_group(c);
+    else if (door != KVL_DOOR_SEQ)
+        kvl_window_follow(c);
+    bool engine = kvl_has_engine_cells(c);
+    if (door == KVL_DOOR_ENGINE ? !engine : (door == KVL_DOOR_CELLS || door == KVL_DOOR_SEQ) && engine)
+        return kvl_leave(c, KVLAZY_ENOTSUP);
+    return KVLAZY_OK;
+}
+
+int kvl_try_enter(kvlazy_cache *c)
+{
+    if (!kvl_try_lock(c))
+        return KVLAZY_EBUSY;
+    kvl_window_follow_group(c);
+    return KVLAZY_OK;
+}
+
+int kvl_leave(const kvlazy_cache *cache, int status)
+{
+    kvlazy_cache *c = kvl_mutable(cache);
+
+    kvl_window_follow(c);
+#if KVLAZY_CHECKS >= 2
+    KVL_ASSERT(!kvl_check(c, true));
+#endif
+    kvl_unlock(c);
+    return status;
+}

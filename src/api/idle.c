@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/* idle: the public calls of the idle side: poll, trim, clear, and the limits. They may come from any thread. */
+#include "api/door.h"
+#include "api/watch.h"
+#include "core/batch.h"
+#include "core/clock.h"
+#include "core/lock.h"
+#include "core/seq.h"
+#include "core/shrink.h"
+
+/* ------------------------------------------------------------------------------------------- poll */
+
+/* The lock is held, and no batch is open. */
+static int poll_locked(kvlazy_cache *c, uint64_t *next_ms)
+{
+    uint32_t idle_ms = kvl_group_idle_ms(c);
+    uint64_t now_ms = kvl_now(c);
+    bool more;
+
+    kvl_batch_stamp(c, now_ms); /* of a batch that a failed prepare closed, and no end_batch followed */
+    int status = kvl_shrink_idle(c, now_ms, &more);
+    *next_ms = more ? 0 : kvl_shrink_next_in(c, now_ms);
+    if (status) /* a batch came between */
+        *next_ms = idle_ms ? idle_ms : KVL_NEVER;
+    return status;
+}
+
+/* The watcher sleeps until then, and is woken when something comes due before; a poll of another thread tells it too.
+ */
+static void note_told(kvlazy_cache *c, bool watches, int status, uint64_t next_ms)
+{
+    kvl_group *group = c->group;
+
+    if (watches && status)
+        kvl_now(c); /* else that was the first thing */
+    uint64_t at_ms = next_ms == KVL_NEVER ? KVL_NEVER : group->now_ms + next_ms;
+    if (!watches) {
+        kvl_note_due(c, status ? KVL_NEVER : at_ms);
+        return;
+    }
+    group->told_ms = at_ms;
+    group->stale_ms = KVL_NEVER;
+    group->turned_away = status != KVLAZY_OK;
+}
+
+int kvl_poll(kvlazy_cache *c, bool watches, uint64_t *next_ms)
+{
+    int status = KVLAZY_EBUSY;
+
+    /* A mutex is not fair: a thread that polls again and again must not take it from under a hook that waits. */
+    if (kvl_hook_waits(c) || kvl_try_enter(c)) {
+        *next_ms = 1; /* another thread is inside, for a moment */
+        return status;
+    }
+    uint32_t idle_ms = kvl_group_idle_ms(c);
+    if (c->group->open || (c->group->asking && watches))
+        *next_ms = idle_ms ? idle_ms : KVL_NEVER;
+    else if (c->group->asking)
+        *next_ms = 1;
+    else
+        status = poll_locked(c, next_ms);
+    note_told(c, watches, status, *next_ms);
+    return kvl_leave(c, status);
+}
+
+int kvlazy_poll(kvlazy_cache *c, uint64_t *next_ms)
+{
+    uint64_t next = KVL_NEVER;
+    int status = kvl_is_cache(c) ? kvl_poll(c, false, &next) : KVLAZY_EINVAL;
+
+    if (next_ms)
+        *next_ms = next;
+    return status;
+}
+
+int kvl_squeeze(kvlazy_cache *c)
+{
+    int status =
+        kvl_enter(c, KVL_DOOR_GROUP); /* rarely, and worth a wait: a thread that only looks must not spoil it */
+
+    if (status)
+        return status;
+    return kvl_leave(c, kvl_shrink_is_barred(c) ? KVLAZY_EBUSY : kvl_shrink_early(c));
+}
+
+/* ------------------------------------------------------------------------------------------- on request */
+
+int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
+{
+    if (kvl_enter(c, KVL_DOOR_GROUP))
+        return KVLAZY_EINVAL;
+    if (kvl_shrink_is_barred(c))
+        return kvl_leave(c, KVLAZY_EBUSY);
+    uint64_t now_ms = kvl_now(c);
+
+    kvl_batch_stamp(c, now_ms);
+    return kvl_leave(c, kvl_shrink_cells(c, max_cells, now_ms));
+}
+
+int kvlazy_clear(kvlazy_cache *c, bool data)
+{
+    if (kvl_enter(c, KVL_DOOR_GROUP))
+        return KVLAZY_EINVAL;
+    uint64_t now_ms = kvl_now(c);
+
+    kvl_batch_close(c);
+    kvl_batch_stamp(c, now_ms);
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        kvl_clear(m, data, now_ms);
+    return kvl_leave(c, KVLAZY_OK);
+}
+
+/* ------------------------------------------------------------------------------------------- limits */
+
+static void set_idle(kvlazy_cache *c, uint32_t kv_size_initial, uint32_t slot_shrink_idle_ms)
+{
+    kvlazy_params *p = &c->params;
+
+    if (kv_size_initial != UINT32_MAX || slot_shrink_idle_ms != UINT32_MAX)
+        kvl_note_due(c, c->group->now_ms); /* what idles may have more to give */
+    if (kv_size_initial != UINT32_MAX)
+        p->kv_size_initial = kvl_initial_cells(kv_size_initial, p->kv_size);
+    if (slot_shrink_idle_ms == UINT32_MAX)
+        return;
+    p->slot_shrink_idle_ms = slot_shrink_idle_ms;
+    /* What is fallow comes due at another time now, and the next look finds when. */
+    c->decay.fallow_due_ms = slot_shrink_idle_ms ? 0 : KVL_NEVER;
+}
+
+int kvlazy_set_limits(kvlazy_cache *c, uint32_t kv_size_initial, uint32_t slot_shrink_idle_ms, uint64_t budget_bytes)
+{
+    if (kvl_enter(c, KVL_DOOR_GROUP))
+        return KVLAZY_EINVAL;
+    if (kvl_shrink_is_barred(c))
+        return kvl_leave(c, KVLAZY_EBUSY);
+    uint64_t now_ms = kvl_now(c);
+
+    kvl_batch_stamp(c, now_ms);
+    if (budget_bytes != UINT64_MAX) {
+        int status = kvl_shrink_to_budget(c, budget_bytes, now_ms);
+
+        if (status)
+            return kvl_leave(c, status);
+        c->params.budget_bytes = budget_bytes;
+    }
+    set_idle(c, kv_size_initial, slot_shrink_idle_ms);
+    return kvl_leave(c, KVLAZY_OK);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* reclaim: see reclaim.h. */
+#include "api/reclaim.h"
+#include "api/door.h"
+#include "core/batch.h"
+#include "core/clock.h"
+#include "core/lock.h"
+#include "core/shrink.h"
+
+static kvlazy_cache *cache_of(kvl_share *share)
+{
+    return (kvlazy_cache *)(void *)((char *)share - offsetof(kvlazy_cache, limits.share));
+}
+
+/* The lock of the victim is held, and no batch is open. */
+static void shrink_victim(kvlazy_cache *v, bool free_only, uint64_t max_bytes)
+{
+    uint64_t now_ms = kvl_now(v);
+
+    kvl_batch_stamp(v, now_ms);
+    if (free_only)
+        kvl_shrink_free(v, max_bytes, now_ms);
+    else
+        kvl_shrink_bytes(v, max_bytes, now_ms);
+}
+
+/* Returns the bytes that went. */
+static uint64_t ask_victim(kvlazy_cache *v, bool free_only, uint64_t max_bytes)
+{
+    uint64_t n_released = 0;
+
+    if (kvl_has_engine_cells(v) || kvl_try_enter(v))
+        return 0;
+    if (!kvl_shrink_is_barred(v)) {
+        n_released = v->rows.n_released;
+        shrink_victim(v, free_only, max_bytes);
+        n_released = v->rows.n_released - n_released;
+    }
+    kvl_leave(v, KVLAZY_OK);
+    return n_released * kvl_rows_page_bytes(&v->rows);
+}
+
+static void ask_others(kvlazy_pool *pool, kvl_share *asks, uint64_t bytes)
+{
+    kvl_pool_count_reclaim(pool);
+    for (int pass = 0; pass < 2; pass++) {
+        kvl_want want = {.asks = asks, .bytes = bytes, .free_only = pass == 0};
+        uint64_t floor_bytes;
+        kvl_share *victim;
+
+        while ((victim = kvl_share_next_victim(pool, &want, &floor_bytes)))
+            kvl_share_unpin(pool, victim, ask_victim(cache_of(victim), want.free_only, floor_bytes));
+    }
+}
+
+bool kvl_reclaim(kvlazy_cache *c)
+{
+    uint64_t bytes = c->limits.pool_wants;
+
+    c->limits.pool_wants = 0;
+    if (!bytes || !c->limits.share.pool)
+        return false;
+    kvl_begin_asking(c);
+    ask_others(c->limits.share.pool, &c->limits.share, bytes);
+    kvl_end_asking(c);
+    return true;
+}
+
+void kvl_reclaim_pool(kvlazy_pool *pool, uint64_t budget_bytes)
+{
+    ask_others(pool, NULL, budget_bytes);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * reclaim: what a cache lacks of its pool is taken from the other caches in it, as their own poll would do it: free
+ * pages of all first, then idle tokens. No lock is held but that of the cache that shrinks, and that is only tried; a
+ * cache that another thread is inside is passed over.
+ */
+#ifndef KVL_RECLAIM_H
+#define KVL_RECLAIM_H
+
+#include "core/cache.h"
+
+/* After a refusal: the other caches of the pool are asked, with the lock released. Returns whether another try is worth
+ * it. */
+bool kvl_reclaim(kvlazy_cache *cache);
+
+/* All caches of a pool are asked, until together they have no more than so much. */
+void kvl_reclaim_pool(kvlazy_pool *pool, uint64_t budget_bytes);
+
+#endif

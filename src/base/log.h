@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * log: lines for an operator. Most are written while a lock is held, and the sink is the embedder's code, so
+ * a line is noted first and handed over once the lock is gone. A sink may therefore call back into the cache.
+ */
+#ifndef KVL_LOG_H
+#define KVL_LOG_H
+
+#include "base/base.h"
+
+enum {
+    KVL_LOG_LINE_BYTES = 240,
+    KVL_LOG_LINES = 4, /* more events than this in one call: the first are told, and how many were not */
+};
+
+typedef struct kvl_log_line {
+    int level;
+    char text[KVL_LOG_LINE_BYTES];
+} kvl_log_line;
+
+typedef struct kvl_log {
+    void (*sink)(void *ctx, int level, const char *text);
+    void *ctx;
+    char name[32];
+    uint32_t n_line, n_lost;
+    kvl_log_line line[KVL_LOG_LINES];
+} kvl_log;
+
+void kvl_log_init(kvl_log *log, const kvlazy_params *params);
+
+/* Notes a line, "name: text". Cheap without a sink. */
+__attribute__((format(printf, 3, 4))) void kvl_log_note(kvl_log *log, int level, const char *format, ...);
+
+/* Moves the noted lines out, so that they can be told after the lock is released. */
+void kvl_log_take(kvl_log *log, kvl_log *out);
+
+/* Hands the noted lines to the sink. */
+void kvl_log_tell(kvl_log *log);
+
+/* "391M" for a number of bytes. */
+enum { KVL_HUMAN_BYTES = 7 };
+const char *kvl_human(char text[KVL_HUMAN_BYTES], uint64_t bytes);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* batch: see batch.h. */
+#include "core/batch.h"
+#include "core/clock.h"
+#include "core/limits.h"
+
+void kvl_batch_open(kvlazy_cache *c)
+{
+    if (c->group->open)
+        return;
+    c->group->open = true;
+    c->group->n_opened++;
+}
+
+void kvl_batch_close(kvlazy_cache *c)
+{
+    c->group->open = false;
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (KVL_UNLIKELY(m->limits.share.pool))
+            kvl_limits_settle(m); /* plans come to nothing now */
+}
+
+/* A batch brought some tokens to a stream, one or more: whether it decodes steadily. */
+static void count_batch(kvl_stream *stream)
+{
+    if (stream->n_applied)
+        stream->n_single = stream->n_applied == 1 ? stream->n_single + 1 : 0;
+    stream->n_applied = 0;
+}
+
+/* A sequence that went on where it ended has seen what eviction left of it. */
+static void stamp_active(kvlazy_cache *c, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < c->active.n; i++) {
+        kvl_seq *s = &c->seq[c->active.seq[i]];
+
+        s->pending = false;
+        if (kvl_index_of(c, c->active.seq[i])->n)
+            s->evicted = false;
+        kvl_note_activity(c, c->active.seq[i], now_ms);
+        count_batch(kvl_stream_of(c, c->active.seq[i]));
+    }
+    c->active.n = 0;
+    for (uint32_t i = 0; kvl_has_engine_cells(c) && i < c->params.n_stream; i++) {
+        kvl_stream *stream = &c->stream[i];
+
+        if (!stream->pending)
+            continue;
+        stream->pending = false;
+        kvl_note_use(c, stream, now_ms);
+        count_batch(stream);
+    }
+}
+
+void kvl_batch_stamp(kvlazy_cache *c, uint64_t now_ms)
+{
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        stamp_active(m, now_ms);
+}
+
+bool kvl_batch_is_due(const kvlazy_cache *c)
+{
+    if (c->group->open)
+        return true;
+    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (m->active.n) /* of a batch that a failed prepare closed */
+            return true;
+    return false;
+}
+
+void kvl_batch_note(kvlazy_cache *c, kvlazy_seq_id seq)
+{
+    if (c->seq[seq].pending)
+        return;
+    c->seq[seq].pending = true;
+    c->active.seq[c->active.n++] = seq;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * batch: when a batch is open, and which sequences and streams it used. From its opening to its end nothing is dropped
+ * or moved, in all the group; its end stamps the idle clocks of what it used.
+ */
+#ifndef KVL_BATCH_H
+#define KVL_BATCH_H
+
+#include "core/cache.h"
+
+void kvl_batch_open(kvlazy_cache *cache);
+
+/* Ends a batch without stamping. Its slots can be read until the next prepare, and not applied. */
+void kvl_batch_close(kvlazy_cache *cache);
+
+/* Stamps what was applied since, in all the group. */
+void kvl_batch_stamp(kvlazy_cache *cache, uint64_t now_ms);
+
+/* A batch is open, or one that a failed prepare closed is still to be stamped. */
+bool kvl_batch_is_due(const kvlazy_cache *cache);
+
+/* A sequence got tokens in the open batch. */
+void kvl_batch_note(kvlazy_cache *cache, kvlazy_seq_id seq);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/* budget: see budget.h. */
+#include "core/budget.h"
+#include "core/cover.h"
+#include "core/limits.h"
+#include "core/release.h"
+#include "core/window.h"
+
+/* ------------------------------------------------------------------------------------------- making room */
+
+int kvl_make_room(kvlazy_cache *c, uint64_t n_more)
+{
+    uint64_t n_kept = kvl_needed_pages(c);
+
+    if (kvl_limits_check(c, n_kept))
+        return KVLAZY_EBUDGET;
+    kvl_release_outside_keep(c);
+    return kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more) ? KVLAZY_OK : KVLAZY_EBUDGET;
+}
+
+bool kvl_runs_fit(kvlazy_cache *c)
+{
+    uint64_t n_more = kvl_rows_gathered(&c->rows);
+
+    return !n_more || !kvl_limits_any(c) || kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more);
+}
+
+int kvl_fit_runs(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
+{
+    uint64_t n_more = kvl_rows_gathered(&c->rows);
+
+    if (kvl_runs_fit(c))
+        return KVLAZY_OK;
+    kvl_keep_live(c);
+    for (const kvl_run *r = run; r < run + n_run; r++)
+        kvl_bits_fill(c->stream[r->stream].cells.keep, r->begin, r->end, true);
+    int status = kvl_make_room(c, n_more);
+    return status ? status : kvl_rows_want(&c->rows, run, n_run); /* making room gathers too */
+}
+
+/* ------------------------------------------------------------------------------------------- a whole batch */
+
+static void keep_planned(kvlazy_cache *c, uint32_t n_token)
+{
+    kvl_keep_live(c);
+    for (uint32_t i = 0; i < n_token; i++)
+        kvl_bit_set(c->stream[c->plan.stream[i]].cells.keep, c->plan.cell[i]);
+}
+
+/* With every free page gone, would live cells and the first n tokens fit? */
+static bool tokens_fit(kvlazy_cache *c, uint32_t n_token)
+{
+    keep_planned(c, n_token);
+    return kvl_limits_allow(c, kvl_needed_pages(c));
+}
+
+/* The first token that does not fit any more; the whole batch does not. */
+static uint32_t first_unfit(kvlazy_cache *c)
+{
+    uint32_t fit = 0, unfit = c->plan.n_token;
+
+    while (fit + 1 < unfit) {
+        uint32_t middle = fit + (unfit - fit) / 2;
+
+        if (tokens_fit(c, middle))
+            fit = middle;
+        else
+            unfit = middle;
+    }
+    return unfit - 1;
+}
+
+int kvl_fit_plan(kvlazy_cache *c)
+{
+    if (!kvl_limits_any(c))
+        return KVLAZY_OK;
+    uint32_t n_run = kvl_plan_runs(c, 0, c->plan.n_token);
+    if (KVL_LIKELY(kvl_rows_ready(&c->rows, c->plan.run, n_run)))
+        return KVLAZY_OK;
+    if (kvl_rows_want(&c->rows, c->plan.run, n_run))
+        return KVLAZY_ENOMEM;
+    uint64_t n_more = kvl_rows_gathered(&c->rows);
+    if (!n_more || kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more))
+        return KVLAZY_OK;
+    keep_planned(c, c->plan.n_token);
+    int status = kvl_make_room(c, n_more);
+    if (status)
+        c->plan.refused_seq = kvl_plan_first_owner(&c->plan, first_unfit(c));
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------- room */
+
+/* keep := live cells and the n lowest free cells of one stream. */
+static void keep_lowest(kvlazy_cache *c, kvl_stream *stream, uint32_t n)
+{
+    kvl_cells *cells = &stream->cells;
+    uint32_t cell = 0;
+
+    kvl_keep_live(c);
+    while (n && (cell = kvl_cells_next_free(cells, cell)) < cells->n_cell) {
+        uint32_t end = (uint32_t)kvl_bits_next(cells->used, cell, cells->n_cell, true);
+
+        end = (uint32_t)kvl_min(end, (uint64_t)cell + n);
+        kvl_bits_fill(cells->keep, cell, end, true);
+        n -= end - cell;
+        cell = end;
+    }
+    stream->keep_end = cells->n_cell + n;
+}
+
+static uint32_t room_under_limits(kvlazy_cache *c, kvl_stream *stream, uint32_t n_free)
+{
+    uint64_t unfit = (uint64_t)n_free + 1;
+    uint32_t fit = 0;
+
+    while (fit + 1 < unfit) {
+        uint32_t middle = (uint32_t)(fit + (unfit - fit) / 2);
+
+        keep_lowest(c, stream, middle);
+        if (kvl_limits_allow(c, kvl_needed_pages(c)))
+            fit = middle;
+        else
+            unfit = middle;
+    }
+    return fit;
+}
+
+uint32_t kvl_room(kvlazy_cache *c, kvlazy_seq_id seq)
+{
+    kvl_stream *stream = kvl_stream_of(c, seq);
+    uint32_t n_free = c->params.kv_size - stream->cells.n_used;
+    uint32_t fit = kvl_limits_any(c) ? room_under_limits(c, stream, n_free) : n_free;
+
+    if (fit == n_free) /* only then are masked cells taken, and their pages are there */
+        fit += kvl_window_recyclable(c, stream);
+    return fit;
+}

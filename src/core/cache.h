@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cache: the whole of a cache as the sum of its nouns. Each noun has a header and a struct of its own; this one only
+ * puts them together, and says how to get from a sequence to its stream and its index.
+ */
+#ifndef KVL_CACHE_H
+#define KVL_CACHE_H
+
+#include "base/log.h"
+#include "base/params.h"
+#include "base/policy.h"
+#include "core/compact.h"
+#include "core/counts.h"
+#include "core/decay.h"
+#include "core/engine_cells.h"
+#include "core/evict.h"
+#include "core/group.h"
+#include "core/limits.h"
+#include "core/plan.h"
+#include "core/seq.h"
+#include "core/shrink.h"
+#include "core/stream.h"
+#include "memory/rows.h"
+
+/* "kvlazy", layout 1: a handle that is no living cache is told by a look at its first bytes. */
+#define KVL_CACHE_MAGIC UINT64_C(0x6b766c617a790001)
+
+struct kvlazy_cache {
+    uint64_t magic;
+    kvl_group *group;
+    kvlazy_cache *next; /* in the group, oldest first */
+    bool leaves;        /* it is about to be destroyed */
+
+    kvlazy_params params; /* resolved; layers, name, log and host_root are not used from here */
+    kvl_log log;
+    kvlazy_mem mem;
+    kvl_rows rows;
+    kvl_stream *stream; /* [n_stream] */
+    kvl_seq *seq;       /* [n_seq_max] */
+    kvl_active active;
+    kvl_plan plan;
+    kvl_limits limits;
+    kvl_engine engine;
+    kvl_decay decay;
+    kvl_eviction evict;
+    kvl_shrinking shrink;
+    kvl_counts counts;
+    kvl_mask_scratch mask;
+    char reason[160]; /* of the last kvlazy_check */
+};
+
+static inline bool kvl_is_cache(const kvlazy_cache *cache)
+{
+    return cache && cache->magic == KVL_CACHE_MAGIC;
+}
+
+static inline bool kvl_is_seq(const kvlazy_cache *cache, kvlazy_seq_id seq)
+{
+    return seq >= 0 && (uint32_t)seq < cache->params.n_seq_max;
+}
+
+static inline kvl_stream *kvl_stream_of(kvlazy_cache *cache, kvlazy_seq_id seq)
+{
+    return &cache->stream[cache->params.n_stream == 1 ? 0 : seq];
+}
+
+static inline uint32_t kvl_stream_number(const kvlazy_cache *cache, const kvl_stream *stream)
+{
+    return (uint32_t)(stream - cache->stream);
+}
+
+static inline kvl_index *kvl_index_of(kvlazy_cache *cache, kvlazy_seq_id seq)
+{
+    return kvl_cells_index(&kvl_stream_of(cache, seq)->cells, seq);
+}
+
+/* The engine keeps the cells: the library knows no sequence, position or slot of them. */
+static inline bool kvl_has_engine_cells(const kvlazy_cache *cache)
+{
+    return cache->engine.ops.used_end != NULL;
+}
+
+static inline bool kvl_has_window(const kvlazy_cache *cache)
+{
+    return cache->params.swa_type != KVLAZY_SWA_NONE;
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * clock: the time of a group of caches, read once a public call, and the notes that hang on it: when a sequence was
+ * used, when a cell emptied, when a poll can matter next. Decides nothing.
+ */
+#ifndef KVL_CLOCK_H
+#define KVL_CLOCK_H
+
+#include "core/cache.h"
+
+/* Cells that emptied longer ago are all of one age. */
+#define KVL_AGE_MAX_MS (UINT32_MAX - (UINT32_C(1) << 22))
+
+/* Reads the clock. It never steps back. */
+uint64_t kvl_now(kvlazy_cache *cache);
+
+/* A time as cells note it, in 32 bits. */
+uint32_t kvl_stamp(const kvlazy_cache *cache, uint64_t now_ms);
+
+/* How long a page without tokens may rest: idle_ms, as far as ages reach; 0: for ever. */
+static inline uint32_t kvl_page_idle_ms(const kvlazy_cache *cache)
+{
+    return (uint32_t)kvl_min(cache->params.slot_shrink_idle_ms, KVL_AGE_MAX_MS);
+}
+
+/* The least idle time of all the group; 0: it never idles. */
+uint32_t kvl_group_idle_ms(const kvlazy_cache *cache);
+
+/* A poll at this time can matter: a watcher that sleeps until later is woken when the call ends. */
+static inline void kvl_note_due(kvlazy_cache *cache, uint64_t due_ms)
+{
+    if (due_ms < cache->group->stale_ms)
+        cache->group->stale_ms = due_ms;
+}
+
+/* Some cell emptied at `now_ms`: decay has something to look at once it has been idle. */
+void kvl_note_fallow(kvlazy_cache *cache, uint64_t now_ms);
+
+/* A stream, or a sequence and its stream, was used: its idle clock starts anew. */
+void kvl_note_use(kvlazy_cache *cache, kvl_stream *stream, uint64_t now_ms);
+void kvl_note_activity(kvlazy_cache *cache, kvlazy_seq_id seq, uint64_t now_ms);
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/* engine_cells: see engine_cells.h. */
+#include "core/engine_cells.h"
+#include "core/ahead.h"
+#include "core/budget.h"
+#include "core/cap.h"
+#include "core/clock.h"
+#include "core/compact.h"
+#include "core/cover.h"
+#include "core/lock.h"
+#include "core/release.h"
+
+/* ------------------------------------------------------------------------------------------- the mirror */
+
+static bool engine_uses(const kvlazy_cache *c, uint32_t s, uint32_t cell)
+{
+    return !c->engine.ops.is_used || c->engine.ops.is_used(c->engine.ops.ctx, s, cell);
+}
+
+/* Cells that the open batch touched are in no table yet. */
+static void sync_stream(kvlazy_cache *c, uint32_t s, uint32_t stamp)
+{
+    bool may_empty = !c->group->open || !c->stream[s].pending;
+    kvl_cells *cells = &c->stream[s].cells;
+    uint32_t used_end = (uint32_t)kvl_min(c->engine.ops.used_end(c->engine.ops.ctx, s), c->params.kv_size);
+
+    if (kvl_cells_reserve(cells, used_end))
+        return; /* what cannot be noted was never touched: nothing of it can be given back */
+    for (uint32_t cell = 0; cell < cells->n_cell; cell++) {
+        bool is = cell < used_end && engine_uses(c, s, cell), was = kvl_bit_get(cells->used, cell);
+
+        if (was && !is && may_empty)
+            kvl_cells_empty(cells, cell, stamp);
+        else if (is && !was)
+            kvl_cells_put(cells, cell, 0);
+    }
+}
+
+void kvl_engine_cells_sync(kvlazy_cache *c, uint64_t now_ms)
+{
+    if (!kvl_has_engine_cells(c))
+        return;
+    for (uint32_t s = 0; s < c->params.n_stream; s++)
+        sync_stream(c, s, kvl_stamp(c, now_ms));
+    kvl_note_fallow(c, now_ms);
+    uint32_t idle_ms = c->params.slot_shrink_idle_ms;
+    c->engine.sync_due_ms = idle_ms ? now_ms + idle_ms / 8 : KVL_NEVER; /* 0: nothing decays */
+}
+
+/* ------------------------------------------------------------------------------------------- touching */
+
+/* The cells of a run may be written: pages first, and then the mirror has them in use. */
+int kvl_engine_cells_take(kvlazy_cache *c, kvl_run run)
+{
+    kvl_stream *stream = &c->stream[run.stream];
+    kvl_cells *cells = &stream->cells;
+    uint32_t n_used = cells->n_used;
+
+    int status = kvl_cells_reserve(cells, run.end);
+    if (!status)
+        status = kvl_rows_want(&c->rows, &run, 1);
+    if (!status && !kvl_runs_fit(c)) {
+        kvl_engine_cells_sync(c, c->group->now_ms); /* what the engine emptied makes room */
+        status = kvl_fit_runs(c, &run, 1);
+    }
+    if (!status)
+        status = kvl_rows_touch(&c->rows, &run, 1);
+    if (status)
+        return status;
+    for (uint32_t cell = run.begin; (cell = (uint32_t)kvl_bits_next(cells->used, cell, run.end, false)) < run.end;
+         cell++)
+        kvl_cells_put(cells, cell, 0);
+    stream->n_applied += cells->n_used - n_used;
+    kvl_follow_cap(c, stream);
+    return KVLAZY_OK;
+}
+
+int kvl_engine_cells_touch(kvlazy_cache *c, uint32_t s, uint32_t end)
+{
+    kvl_stream *stream = &c->stream[s];
+    kvl_run all = {s, 0, end}, before = {s, 0, end - 1}, last = {s, end - 1, end};
+    uint32_t free_min = kvl_cells_next_free(&stream->cells, 0);
+
+    kvl_rows_note_read(&c->rows, s, kvl_policy_n_kv(c->params.kv_size, c->params.n_pad, end));
+    if (KVL_LIKELY(kvl_rows_ready(&c->rows, &all, 1) && free_min >= end))
+        return KVLAZY_OK;
+    if (stream->cells.used_end + 1 == end && free_min == end - 1 && kvl_rows_ready(&c->rows, &before, 1) &&
+        kvl_ahead_reach(c, &last, 1) && kvl_ahead_touch(c, &last, 1)) {
+        kvl_cells_put(&stream->cells, end - 1, 0);
+        stream->n_applied++;
+        kvl_follow_cap(c, stream);
+        return KVLAZY_OK;
+    }
+    return kvl_engine_cells_take(c, all);
+}
+
+/* ------------------------------------------------------------------------------------------- vacating */
+
+static bool may_vacate(const kvlazy_cache *c)
+{
+    return kvl_has_engine_cells(c) && c->engine.ops.vacate && c->params.shrink != KVLAZY_SHRINK_KEEP;
+}
+
+/* The table is asked with no lock held, and read again afterwards. Answers false when a batch was opened. */
+static bool ask(kvlazy_cache *c, uint32_t s, uint32_t from, const kvl_goal *goal)
+{
+    kvl_group *group = c->group;
+    uint64_t n_opened = group->n_opened;
+    uint32_t n_used = c->stream[s].cells.n_used;
+
+    kvl_begin_asking(c);
+    bool kept = c->engine.ops.vacate(c->engine.ops.ctx, s, from) != 0;
+    kvl_end_asking(c);
+    if (kept)
+        c->stream[s].veto_ms = goal->now_ms + kvl_max(c->params.slot_shrink_idle_ms, 1);
+    /* What went here counts as emptied long ago, so that it is due at once; an engine may have emptied others too. */
+    sync_stream(c, s, kvl_stamp(c, goal->now_ms) - kvl_page_idle_ms(c));
+    for (kvlazy_cache *m = group->first; m; m = m->next)
+        kvl_engine_cells_sync(m, goal->now_ms);
+    uint32_t n_lost = n_used - (uint32_t)kvl_min(n_used, c->stream[s].cells.n_used);
+    c->counts.evicted_cells += n_lost;
+    c->counts.n_evict += n_lost > 0;
+    c->stream[s].vacated |= n_lost > 0;
+    return !group->open && group->n_opened == n_opened;
+}
+
+/* Asks for the cells of a stream from `from` on. */
+static int vacate_from(kvlazy_cache *c, uint32_t s, uint32_t from, const kvl_goal *goal)
+{
+    kvl_stream *stream = &c->stream[s];
+
+    if (stream->cells.used_end <= from || !may_vacate(c) || stream->veto_ms > goal->now_ms)
+        return KVLAZY_OK;
+    return ask(c, s, from, goal) ? KVLAZY_OK : KVLAZY_EBUSY;
+}
+
+/* Asks a stream down to `target` cells, moved together first where they can be. */
+static int vacate_stream(kvlazy_cache *c, uint32_t s, uint32_t target, const kvl_goal *goal)
+{
+    const kvl_cells *cells = &c->stream[s].cells;
+    uint32_t from = 0;
+
+    if (!kvl_policy_excess(cells->n_used, target))
+        return KVLAZY_OK;
+    kvl_compact_stream(c, s, goal->now_ms, false);
+    for (uint32_t i = 0; i < target; i++)
+        from = (uint32_t)kvl_bits_next(cells->used, from, cells->used_end, true) + 1;
+    return vacate_from(c, s, from, goal);
+}
+
+static bool is_idle(const kvlazy_cache *c, const kvl_stream *stream, uint64_t now_ms)
+{
+    return kvl_policy_until_idle(now_ms, stream->active_ms, c->params.slot_shrink_idle_ms) == 0;
+}
+
+static int vacate_cells(kvlazy_cache *c, const kvl_goal *goal)
+{
+    int status = KVLAZY_OK;
+
+    for (uint32_t s = 0; !status && s < c->params.n_stream; s++)
+        if (goal->kind == KVL_GOAL_CELLS)
+            status = vacate_stream(c, s, goal->max_cells, goal);
+        else if (goal->kind == KVL_GOAL_INITIAL || is_idle(c, &c->stream[s], goal->now_ms))
+            status = vacate_stream(c, s, c->params.kv_size_initial, goal);
+    return status;
+}
+
+/* With every free page gone and one stream cut at `end`, would it fit? */
+static bool fits_cut(kvlazy_cache *c, uint32_t s, uint32_t end, uint64_t max_bytes)
+{
+    kvl_cells *cells = &c->stream[s].cells;
+
+    kvl_keep_live(c);
+    kvl_bits_fill(cells->keep, end, cells->n_cell, false);
+    return kvl_needed_pages(c) * kvl_rows_page_bytes(&c->rows) <= max_bytes;
+}
+
+/* The largest part of a stream, from its first cell on, that may stay. */
+static uint32_t largest_fit(kvlazy_cache *c, uint32_t s, uint64_t max_bytes)
+{
+    uint32_t fits = 0, too_many = c->stream[s].cells.used_end + 1;
+
+    while (fits + 1 < too_many) {
+        uint32_t middle = fits + (too_many - fits) / 2;
+
+        if (fits_cut(c, s, middle, max_bytes))
+            fits = middle;
+        else
+            too_many = middle;
+    }
+    return fits;
+}
+
+/* The stream idle for longest that was not asked yet; n_stream: none. */
+static uint32_t longest_idle(const kvlazy_cache *c, uint64_t asked_ms, uint32_t asked)
+{
+    uint32_t next = c->params.n_stream;
+
+    for (uint32_t s = 0; s < c->params.n_stream; s++) {
+        uint64_t at = c->stream[s].active_ms;
+        bool is_left = asked == c->params.n_stream || at > asked_ms || (at == asked_ms && s > asked);
+
+        if (is_left && (next == c->params.n_stream || at < c->stream[next].active_ms))
+            next = s;
+    }
+    return next;
+}
+
+static int vacate_bytes(kvlazy_cache *c, const kvl_goal *goal)
+{
+    uint32_t n_stream = c->params.n_stream, s = n_stream;
+    uint64_t at_ms = 0;
+
+    for (;;) {
+        kvl_keep_live(c);
+        if (kvl_needed_pages(c) * kvl_rows_page_bytes(&c->rows) <= goal->max_bytes)
+            return KVLAZY_OK;
+        s = longest_idle(c, at_ms, s);
+        if (s == n_stream)
+            return KVLAZY_EBUDGET;
+        at_ms = c->stream[s].active_ms;
+        kvl_compact_stream(c, s, goal->now_ms, false);
+        int status = vacate_from(c, s, largest_fit(c, s, goal->max_bytes), goal);
+        if (status)
+            return status;
+    }
+}
+
+int kvl_engine_cells_vacate(kvlazy_cache *c, const kvl_goal *goal)
+{
+    int status = KVLAZY_OK;
+
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        kvl_engine_cells_sync(m, goal->now_ms);
+    if (goal->kind == KVL_GOAL_BYTES)
+        return vacate_bytes(c, goal);
+    for (kvlazy_cache *m = c->group->first; !status && m; m = m->next)
+        status = vacate_cells(m, goal);
+    return status;
+}
+
+uint64_t kvl_engine_cells_vacatable_in(const kvlazy_cache *c, uint64_t now_ms)
+{
+    uint64_t next = KVL_NEVER;
+
+    for (uint32_t s = 0; may_vacate(c) && s < c->params.n_stream; s++) {
+        const kvl_stream *stream = &c->stream[s];
+
+        if (!kvl_policy_excess(stream->cells.n_used, c->params.kv_size_initial))
+            continue;
+        uint64_t in_ms = kvl_policy_until_idle(now_ms, stream->active_ms, c->params.slot_shrink_idle_ms);
+        if (in_ms == KVL_NEVER)
+            continue;
+        in_ms = kvl_max(in_ms, stream->veto_ms > now_ms ? stream->veto_ms - now_ms : 0);
+        if (in_ms) /* 0: it was asked just now, and the engine kept some all the same */
+            next = kvl_min(next, in_ms);
+    }
+    return next;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * group: caches that see the same batches (params.with). They share a lock, a clock and the batch: what one does to a
+ * sequence all do in one critical section, and there is no order of locks to keep. A cache alone is a group of one.
+ */
+#ifndef KVL_GROUP_H
+#define KVL_GROUP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/base.h"
+
+/* A watcher sleeps until the time that its last poll said. The cache tells it with the lock of the group held, so that
+ * it is told of no cache that is gone; it must not call back into the cache. */
+typedef struct kvl_watcher {
+    void *ctx;
+    /* That time is stale: come `in_ms` from now. */
+    void (*wake)(void *ctx, uint64_t in_ms);
+    /* A member is about to be destroyed, and the group is reached through `heir` from here on; heir NULL: there is
+     * none left, or the watcher was removed. No poll begins between this and `lost`. */
+    void (*lose)(void *ctx, const kvlazy_cache *member, kvlazy_cache *heir);
+    /* With no lock held, after lose: `settle` returns when no poll runs, or this is the thread that runs it; `lost`
+     * says that the member is gone. */
+    void (*settle)(void *ctx);
+    void (*lost)(void *ctx);
+} kvl_watcher;
+
+typedef struct kvl_group {
+    pthread_mutex_t lock;
+    atomic_uint n_waiting; /* hooks that wait for the lock: a long release stops for them */
+    kvlazy_cache *first;   /* oldest first, through cache.next */
+    bool open;             /* a batch is open */
+    uint32_t asking;       /* calls that wait for an answer of on_evict or of a pool, with the lock released */
+    uint64_t n_entered;    /* times the lock was taken: whether another call came in between */
+    uint32_t n_out;        /* calls that are in the embedder's code, lock released: no member is destroyed */
+    pthread_t out;         /* the thread that went there last */
+    pthread_cond_t came_back;
+    uint64_t n_opened;          /* batches opened so far */
+    uint64_t now_ms;            /* newest time seen */
+    uint32_t n_torn;            /* sequences of all members that are torn */
+    const kvl_watcher *watcher; /* NULL: none */
+    uint64_t told_ms;           /* when the watcher was told to come again; KVL_NEVER: not at all */
+    uint64_t stale_ms;          /* something comes due then, since */
+    bool turned_away;           /* the watcher came and had to go: a batch was open, or a question was asked */
+    uint64_t pace_ms;           /* not before this time is it woken again for that alone */
+} kvl_group;
+
+/* A new cache joins the group of another, or founds one. KVLAZY_EINVAL, KVLAZY_ENOMEM. */
+int kvl_group_join(kvlazy_cache *with, kvlazy_cache *cache);
+
+/* Before a member is destroyed, with the lock held: a watcher reaches the group through a member that stays. Returns
+ * the watcher that has to be told when this member is gone. */
+const kvl_watcher *kvl_group_begin_leaving(kvlazy_cache *cache);
+
+/* After that, without the lock: the cache is no member any more, and the last member takes the group along. */
+void kvl_group_leave(kvlazy_cache *cache);
+
+#endif

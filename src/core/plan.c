@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* plan: see plan.h. */
+#include "core/plan.h"
+#include "core/cache.h"
+#include <bsd/stdlib.h>
+
+static bool grow(void *array, size_t item_bytes, uint32_t n)
+{
+    void *grown = reallocarray(*(void **)array, n, item_bytes);
+
+    if (grown)
+        memcpy(array, &grown, sizeof grown);
+    return grown != NULL;
+}
+
+/* An array that grew while another could not is harmless: `cap` speaks for all. */
+int kvl_plan_reserve(kvl_plan *p, uint32_t n_ubatch, uint32_t n_token, uint32_t n_owner, bool window)
+{
+    if (n_ubatch > p->cap_ubatch) {
+        if (!grow(&p->ubatch, sizeof *p->ubatch, n_ubatch))
+            return KVLAZY_ENOMEM;
+        p->cap_ubatch = n_ubatch;
+    }
+    if (n_token > p->cap_token) {
+        if (!grow(&p->stream, sizeof *p->stream, n_token) || !grow(&p->cell, sizeof *p->cell, n_token) ||
+            !grow(&p->owner_end, sizeof *p->owner_end, n_token) || !grow(&p->pos, sizeof *p->pos, n_token) ||
+            !grow(&p->run, sizeof *p->run, n_token) || (window && !grow(&p->victim, sizeof *p->victim, n_token)))
+            return KVLAZY_ENOMEM;
+        p->cap_token = n_token;
+    }
+    if (n_owner > p->cap_owner) {
+        if (!grow(&p->owner, sizeof *p->owner, n_owner))
+            return KVLAZY_ENOMEM;
+        p->cap_owner = n_owner;
+    }
+    return KVLAZY_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const kvl_run *r = a, *s = b;
+
+    return r->stream != s->stream ? (r->stream > s->stream) - (r->stream < s->stream)
+                                  : (r->begin > s->begin) - (r->begin < s->begin);
+}
+
+uint32_t kvl_plan_runs(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end)
+{
+    kvl_plan *p = &c->plan;
+    uint32_t n = 0;
+    bool ascending = true;
+
+    for (uint32_t i = token_begin; i < token_end; i++) {
+        uint32_t *last = &c->stream[p->stream[i]].last_run;
+
+        if (*last && p->run[*last - 1].end == p->cell[i]) {
+            p->run[*last - 1].end++;
+            continue;
+        }
+        ascending &= !n || p->run[n - 1].stream < p->stream[i] ||
+                     (p->run[n - 1].stream == p->stream[i] && p->run[n - 1].begin < p->cell[i]);
+        p->run[n++] = (kvl_run){p->stream[i], p->cell[i], p->cell[i] + 1};
+        *last = n;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        c->stream[p->run[i].stream].last_run = 0;
+    if (!ascending)
+        qsort(p->run, n, sizeof *p->run, by_place);
+    return n;
+}
+
+/* Only the pointers are compared, since a stale slot's arrays may be gone. */
+kvl_plan_ubatch *kvl_plan_find(kvl_plan *p, const kvlazy_slot *slot)
+{
+    uint32_t low = 0, high = p->n_ubatch;
+
+    if (!slot || !high)
+        return NULL;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if ((uintptr_t)(p->cell + p->ubatch[middle].token_begin) <= (uintptr_t)slot->cell)
+            low = middle;
+        else
+            high = middle;
+    }
+    kvl_plan_ubatch *u = &p->ubatch[low];
+    bool same = slot->cell == p->cell + u->token_begin && slot->stream == p->stream + u->token_begin &&
+                slot->n_token == u->token_end - u->token_begin;
+    return same ? u : NULL;
+}
+
+/* The owners of a planned token, each once, are those of the ubatch, in its order. */
+static bool same_owners(const kvl_plan *p, uint32_t token, const kvlazy_ubatch *u, uint32_t i)
+{
+    uint32_t at = kvl_plan_owner_begin(p, token), end = p->owner_end[token];
+
+    if (KVL_UNLIKELY(!u->seq && !u->seq_id[i]))
+        return false;
+    if (KVL_LIKELY(u->seq || !u->n_seq_id))
+        return at + 1 == end && p->owner[at].seq == (u->seq ? u->seq[i] : u->seq_id[i][0]);
+    for (int32_t k = 0; k < u->n_seq_id[i]; k++) {
+        if (at < end && p->owner[at].seq == u->seq_id[i][k]) {
+            at++;
+            continue;
+        }
+        bool again = false; /* named twice */
+        for (uint32_t j = kvl_plan_owner_begin(p, token); j < at; j++)
+            again |= p->owner[j].seq == u->seq_id[i][k];
+        if (!again)
+            return false;
+    }
+    return at == end;
+}
+
+bool kvl_plan_matches(const kvl_plan *p, const kvl_plan_ubatch *b, const kvlazy_ubatch *u)
+{
+    if (u->n_token != b->token_end - b->token_begin || !u->pos || (!u->seq && !u->seq_id))
+        return false;
+    for (uint32_t i = 0; i < u->n_token; i++)
+        if (u->pos[i] != p->pos[b->token_begin + i] || !same_owners(p, b->token_begin + i, u, i))
+            return false;
+    return true;
+}
+
+bool kvl_plan_still_holds(const kvl_cells *cells, const kvl_plan *p, uint32_t token)
+{
+    uint32_t cell = p->cell[token];
+
+    if (!kvl_cells_is_used(cells, cell) || cells->pos[cell] != p->pos[token])
+        return false;
+    for (uint32_t k = kvl_plan_owner_begin(p, token); k < p->owner_end[token]; k++)
+        if (kvl_cells_owns(cells, cell, p->owner[k].seq))
+            return true;
+    return false;
+}
+
+void kvl_plan_fini(kvl_plan *p)
+{
+    free(p->ubatch);
+    free(p->stream);
+    free(p->cell);
+    free(p->owner_end);
+    free(p->pos);
+    free(p->owner);
+    free(p->victim);
+    free(p->run);
+    free(p->order);
+}

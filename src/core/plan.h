@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plan: what prepare found. For every token of the batch a cell, and what apply must find unchanged. The slots that an
+ * engine holds point into it.
+ */
+#ifndef KVL_PLAN_H
+#define KVL_PLAN_H
+
+#include "tokens/cells.h"
+
+typedef struct kvl_plan_ubatch {
+    uint32_t token_begin, token_end;
+    bool applied;
+} kvl_plan_ubatch;
+
+typedef struct kvl_plan_owner {
+    kvlazy_seq_id seq;
+    kvlazy_pos expect; /* pos_max before this ubatch; ANY: not the sequence's first token of the ubatch */
+} kvl_plan_owner;
+
+#define KVL_EXPECT_ANY INT32_MIN
+
+/* Whose masked token a planned cell still holds; seq -1: none, the cell is empty. */
+typedef struct kvl_victim {
+    kvlazy_seq_id seq;
+    kvlazy_pos pos;
+} kvl_victim;
+
+typedef struct kvl_plan {
+    uint32_t n_ubatch, n_token, n_owner;
+    uint32_t cap_ubatch, cap_token, cap_owner;
+    kvl_plan_ubatch *ubatch;
+    uint32_t *stream, *cell, *owner_end; /* [n_token] */
+    kvlazy_pos *pos;                     /* [n_token] */
+    kvl_plan_owner *owner;               /* [n_owner]: those of token i end at owner_end[i] */
+    kvl_victim *victim;                  /* [n_token]; NULL without a window */
+    kvl_run *run;                        /* [cap_token], scratch */
+    kvlazy_seq_id *order;                /* [n_seq_max] scratch of prepare: the sequences of the batch */
+    kvlazy_seq_id refused_seq;           /* whose token the last prepare refused; -1: none */
+} kvl_plan;
+
+/* Room for so many. KVLAZY_ENOMEM: unchanged. window: victims are noted too. */
+int kvl_plan_reserve(kvl_plan *plan, uint32_t n_ubatch, uint32_t n_token, uint32_t n_owner, bool window);
+void kvl_plan_fini(kvl_plan *plan);
+
+/* The owners of a planned token are plan.owner[owner_begin … owner_end[token]). */
+static inline uint32_t kvl_plan_owner_begin(const kvl_plan *plan, uint32_t token)
+{
+    return token ? plan->owner_end[token - 1] : 0;
+}
+
+static inline kvlazy_seq_id kvl_plan_first_owner(const kvl_plan *plan, uint32_t token)
+{
+    return plan->owner[kvl_plan_owner_begin(plan, token)].seq;
+}
+
+/* The cells of some planned tokens as runs in plan.run, ascending by stream and cell. Returns how many runs. */
+uint32_t kvl_plan_runs(kvlazy_cache *cache, uint32_t token_begin, uint32_t token_end);
+
+/* The ubatch of the plan that a slot stands for; NULL: the slot is stale or foreign. */
+kvl_plan_ubatch *kvl_plan_find(kvl_plan *plan, const kvlazy_slot *slot);
+
+/* A ubatch has the tokens that were planned: so many, at these positions, with these owners. */
+bool kvl_plan_matches(const kvl_plan *plan, const kvl_plan_ubatch *planned, const kvlazy_ubatch *ubatch);
+
+/* The planned cell holds the planned token, for one of its owners at least. */
+bool kvl_plan_still_holds(const kvl_cells *cells, const kvl_plan *plan, uint32_t token);
+
+#endif

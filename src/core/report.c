@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* report: see report.h. */
+#include "core/report.h"
+#include "core/cap.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+void kvl_report_begin(kvlazy_cache *c)
+{
+    c->shrink.before = (kvl_before){c->rows.n_released, c->counts.evicted_cells, c->counts.moved_cells};
+}
+
+void kvl_report_end(kvlazy_cache *c, uint64_t now_ms, bool idle)
+{
+    uint64_t n_page = c->rows.n_released - c->shrink.before.n_released,
+             n_cell = c->counts.evicted_cells - c->shrink.before.evicted_cells;
+    uint64_t n_moved = c->counts.moved_cells - c->shrink.before.moved_cells, from = 0, to = 0;
+    char given[KVL_HUMAN_BYTES], left[KVL_HUMAN_BYTES];
+
+    for (uint32_t s = 0; s < c->params.n_stream; s++) {
+        uint32_t cap = kvl_soft_cap(c, &c->stream[s], now_ms);
+
+        from += c->stream[s].cap_said;
+        to += cap;
+        kvl_say_cap(c, &c->stream[s], cap);
+    }
+    if (!n_page && !n_cell && !n_moved)
+        return;
+    c->counts.n_shrink++;
+    char why[40] = "on request";
+    if (idle)
+        snprintf(why, sizeof why, "after %" PRIu32 " ms idle", c->params.slot_shrink_idle_ms);
+    kvl_log_note(&c->log, KVLAZY_LOG_INFO,
+                 "shrink: cap %" PRIu64 " -> %" PRIu64 " cells %s, %" PRIu64 " evicted, %" PRIu64
+                 " moved, %s returned, %s touched",
+                 from, to, why, n_cell, n_moved, kvl_human(given, n_page * kvl_rows_page_bytes(&c->rows)),
+                 kvl_human(left, kvl_rows_touched(&c->rows) * kvl_rows_page_bytes(&c->rows)));
+}

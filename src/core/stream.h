@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * stream: what a cache knows of one stream beside its cells: when it was used, what is to be given back and moved, and
+ * how it decodes. Fields only; the nouns that use them say what they mean to each.
+ */
+#ifndef KVL_STREAM_H
+#define KVL_STREAM_H
+
+#include "tokens/cells.h"
+
+typedef struct kvl_stream {
+    kvl_cells cells;
+    uint64_t active_ms; /* the last end_batch that followed an apply here */
+    bool awake;         /* was active, and has not been looked at since it came to rest */
+    uint32_t n_single;  /* batches in a row that brought one token here */
+    uint32_t n_applied; /* tokens of the open batch so far */
+    uint32_t cap_said;  /* the soft cap that the log last told */
+
+    bool pack;              /* its cells are to be moved down, unless a hook comes between */
+    uint64_t pack_until_ms; /* decay leaves it alone until then */
+
+    /* with cells that the engine keeps */
+    bool pending;     /* touched, and no end_batch has stamped it yet */
+    bool vacated;     /* the engine emptied cells of it, and all its free pages are to go */
+    uint64_t veto_ms; /* the engine would not vacate: until then */
+    uint32_t ensured; /* the soft cap holds so many cells, until the stream idles */
+
+    /* what the next release takes */
+    uint32_t keep_end; /* cells [n_cell, keep_end) are kept too, past cells.keep */
+    uint32_t min_age;  /* fallow cells younger than this stay */
+    bool give_read;    /* pages that were only read go too */
+
+    /* scratch of prepare */
+    uint32_t next_free; /* where its search for free cells stands */
+    kvl_cells trial;    /* with a window: cells as earlier ubatches would leave them */
+    bool tried;         /* trial is in use */
+    uint32_t last_run;  /* index + 1 of this stream's newest run while runs are gathered */
+} kvl_stream;
+
+#endif

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * window: see window.h.
+ *
+ * A masked token is one below the window of its sequence's next position. Per sequence these are the lowest positions,
+ * the head of its index, so finding the oldest is looking at the heads.
+ */
+#include "core/window.h"
+#include "core/clock.h"
+
+/* ------------------------------------------------------------------------------------------- what is masked */
+
+/* Positions of the sequence below this are masked for its next token. */
+static int64_t window_begin(const kvlazy_cache *c, const kvl_index *index)
+{
+    return kvl_policy_window_begin(c->params.swa_type, c->params.n_swa, (int64_t)kvl_index_max(index) + 1);
+}
+
+kvlazy_pos kvl_window_begin_of(kvlazy_cache *c, kvlazy_seq_id seq)
+{
+    return (kvlazy_pos)window_begin(c, kvl_index_of(c, seq));
+}
+
+/* The oldest masked token of a sequence that nobody shares, from its entry `*at` on; NULL: none. */
+static const kvl_entry *oldest_masked(const kvlazy_cache *c, const kvl_cells *cells, kvlazy_seq_id seq, uint32_t *at)
+{
+    const kvl_index *index = kvl_cells_index(cells, seq);
+    int64_t begin = window_begin(c, index);
+
+    for (; *at < index->n && kvl_index_at(index, *at)->pos < begin; ++*at)
+        if (kvl_cells_only_owner(cells, kvl_index_at(index, *at)->cell) == seq)
+            return kvl_index_at(index, *at);
+    return NULL;
+}
+
+uint32_t kvl_window_recyclable(kvlazy_cache *c, const kvl_stream *stream)
+{
+    const kvl_cells *cells = &stream->cells;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; kvl_has_window(c) && i < cells->n_seq; i++)
+        for (uint32_t at = 0; oldest_masked(c, cells, (kvlazy_seq_id)(cells->seq_first + i), &at); at++)
+            n++;
+    return n;
+}
+
+bool kvl_window_may_take(kvlazy_cache *c, const kvl_cells *cells, uint32_t cell, const kvl_victim *victim)
+{
+    return kvl_cells_is_used(cells, cell) && cells->pos[cell] == victim->pos &&
+           kvl_cells_only_owner(cells, cell) == victim->seq &&
+           victim->pos < window_begin(c, kvl_cells_index(cells, victim->seq));
+}
+
+/* ------------------------------------------------------------------------------------------- placing */
+
+static bool is_older(const kvl_entry *a, const kvl_entry *b)
+{
+    return a->pos != b->pos ? a->pos < b->pos : a->cell < b->cell;
+}
+
+/* Takes the oldest masked cell of a stream, of whichever sequence. */
+static bool take_oldest(kvlazy_cache *c, const kvl_cells *cells, uint32_t token)
+{
+    const kvl_entry *oldest = NULL;
+    kvlazy_seq_id owner = -1;
+
+    for (uint32_t i = 0; i < cells->n_seq; i++) {
+        kvlazy_seq_id seq = (kvlazy_seq_id)(cells->seq_first + i);
+        const kvl_entry *e = oldest_masked(c, cells, seq, &c->seq[seq].recycle_at);
+
+        if (e && (!oldest || is_older(e, oldest))) {
+            oldest = e;
+            owner = seq;
+        }
+    }
+    if (!oldest)
+        return false;
+    c->seq[owner].recycle_at++;
+    c->plan.cell[token] = oldest->cell;
+    c->plan.victim[token] = (kvl_victim){owner, oldest->pos};
+    return true;
+}
+
+/* The cells a planned token is placed in: as they are, or as earlier ubatches would leave them. */
+static kvl_cells *cells_of(kvlazy_cache *c, uint32_t token)
+{
+    kvl_stream *stream = &c->stream[c->plan.stream[token]];
+
+    return stream->tried ? &stream->trial : &stream->cells;
+}
+
+/* Empty cells first, lowest index first; only then masked ones. */
+static int place_ubatch(kvlazy_cache *c, const kvl_plan_ubatch *b)
+{
+    kvl_plan *p = &c->plan;
+
+    for (uint32_t i = 0; i < c->params.n_seq_max; i++)
+        c->seq[i].recycle_at = 0;
+    for (uint32_t i = b->token_begin; i < b->token_end; i++)
+        c->stream[p->stream[i]].next_free = 0;
+    for (uint32_t i = b->token_begin; i < b->token_end; i++) {
+        kvl_stream *stream = &c->stream[p->stream[i]];
+        kvl_cells *cells = cells_of(c, i);
+        uint32_t cell = kvl_cells_next_free(cells, stream->next_free);
+
+        stream->next_free = cell;
+        p->victim[i].seq = -1;
+        if (cell < c->params.kv_size) {
+            p->cell[i] = cell;
+            stream->next_free++;
+        } else if (!take_oldest(c, cells, i)) {
+            c->plan.refused_seq = kvl_plan_first_owner(p, i);
+            return KVLAZY_ENOSLOT;
+        }
+    }
+    return KVLAZY_OK;
+}
+
+/* Tokens are taken from their old owners, and what those hold at or below the highest position that went: no
+ * gaps. Co-owners are spared, and so are the tokens that come, which are not there yet. */
+static void take_victims(kvlazy_cache *c, const kvl_plan_ubatch *b, uint32_t stamp)
+{
+    const kvl_plan *p = &c->plan;
+
+    for (uint32_t i = b->token_begin; i < b->token_end; i++)
+        if (p->victim[i].seq >= 0)
+            kvl_cells_empty(cells_of(c, i), p->cell[i], stamp);
+    for (uint32_t i = b->token_begin; i < b->token_end; i++)
+        if (p->victim[i].seq >= 0)
+            kvl_cells_rm(cells_of(c, i), p->victim[i].seq, 0, p->victim[i].pos + 1, stamp);
+}
+
+/* The next ubatch is placed as if this one were applied, so it is, to copies. */
+static int try_ubatch(kvlazy_cache *c, const kvl_plan_ubatch *b)
+{
+    const kvl_plan *p = &c->plan;
+
+    for (uint32_t i = b->token_begin; i < b->token_end; i++) {
+        kvl_stream *stream = &c->stream[p->stream[i]];
+
+        if (!stream->tried && kvl_cells_copy(&stream->trial, &stream->cells))
+            return KVLAZY_ENOMEM;
+        stream->tried = true;
+    }
+    take_victims(c, b, 0);
+    for (uint32_t i = b->token_begin; i < b->token_end; i++) {
+        kvl_cells *cells = cells_of(c, i);
+
+        if (kvl_cells_reserve(cells, p->cell[i] + 1))
+            return KVLAZY_ENOMEM;
+        kvl_cells_put(cells, p->cell[i], p->pos[i]);
+        for (uint32_t k = kvl_plan_owner_begin(p, i); k < p->owner_end[i]; k++) {
+            if (kvl_cells_reserve_seq(cells, p->owner[k].seq, 1))
+                return KVLAZY_ENOMEM;
+            kvl_cells_own(cells, p->cell[i], p->owner[k].seq);
+        }
+    }
+    return KVLAZY_OK;
+}
+
+/* What apply must find: where each sequence ends once earlier ubatches took from it. */
+static void expect_trial(kvlazy_cache *c, const kvl_plan_ubatch *b)
+{
+    kvl_plan *p = &c->plan;
+
+    for (uint32_t i = b->token_begin; i < b->token_end; i++)
+        for (uint32_t k = kvl_plan_owner_begin(p, i); k < p->owner_end[i]; k++)
+            if (p->owner[k].expect != KVL_EXPECT_ANY)
+                p->owner[k].expect = kvl_index_max(kvl_cells_index(cells_of(c, i), p->owner[k].seq));
+}
+
+int kvl_window_place(kvlazy_cache *c, uint32_t n_ubatch)
+{
+    const kvl_plan *p = &c->plan;
+    int status = KVLAZY_OK;
+
+    for (uint32_t i = 0; i < p->n_token; i++)
+        p->stream[i] = (uint32_t)(kvl_stream_of(c, kvl_plan_first_owner(p, i)) - c->stream);
+    for (uint32_t b = 0; !status && b < n_ubatch; b++) {
+        expect_trial(c, &p->ubatch[b]);
+        status = place_ubatch(c, &p->ubatch[b]);
+        if (!status && b + 1 < n_ubatch)
+            status = try_ubatch(c, &p->ubatch[b]);
+    }
+    for (uint32_t i = 0; i < p->n_token; i++) {
+        kvl_stream *stream = &c->stream[p->stream[i]];
+
+        if (stream->tried)
+            kvl_cells_fini(&stream->trial);
+        stream->tried = false;
+        stream->next_free = c->params.kv_size; /* every cell was looked at: room for all */
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------- taking */
+
+void kvl_window_take(kvlazy_cache *c, const kvl_plan_ubatch *b)
+{
+    const kvl_plan *p = &c->plan;
+    bool any = false;
+
+    for (uint32_t i = b->token_begin; p->victim && i < b->token_end; i++) {
+        const kvl_victim *victim = &p->victim[i];
+
+        any |= victim->seq >= 0;
+        if (victim->seq >= 0 && victim->pos >= c->seq[victim->seq].lost_end)
+            c->seq[victim->seq].lost_end = victim->pos + 1;
+    }
+    if (!any)
+        return;
+    uint64_t now_ms = kvl_now(c);
+    take_victims(c, b, kvl_stamp(c, now_ms));
+    kvl_note_fallow(c, now_ms);
+}
+
+void kvl_window_give_up(kvlazy_cache *c, const kvl_plan_ubatch *b, uint64_t now_ms)
+{
+    const kvl_plan *p = &c->plan;
+
+    if (!p->victim)
+        return;
+    for (uint32_t i = b->token_begin; i < b->token_end; i++) {
+        p->victim[i].seq = -1; /* the cell is empty now, and that is what a second apply finds */
+        for (uint32_t k = kvl_plan_owner_begin(p, i); k < p->owner_end[i]; k++)
+            kvl_window_refill(c, p->owner[k].seq, p->pos[i], INT32_MAX, now_ms);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- what is lost */
+
+/* A token at `next` would miss some of what recycling took. */
+static bool misses_some(const kvlazy_cache *c, kvlazy_seq_id seq, int64_t next)
+{
+    return next > 0 && c->seq[seq].lost_end > kvl_policy_window_begin(c->params.swa_type, c->params.n_swa, next);
+}
+
+bool kvl_window_may_start(const kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos pos)
+{
+    return !kvl_has_window(c) || !misses_some(c, seq, pos);
+}
+
+/* Where the engine goes on after a removal of [p0, p1): behind what is left of the sequence, here or in a linked
+ * cache. One that is still to be told of the removal says nothing. */
+static int64_t next_after(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
+{
+    kvlazy_pos max = kvl_index_max(kvl_index_of(c, seq));
+
+    for (kvlazy_cache *m = c->group->first; max < 0 && m; m = m->next) {
+        kvlazy_pos left = kvl_index_max(kvl_index_of(m, seq));
+        max = left < p0 || left >= p1 ? left : max;
+    }
+    return max < 0 ? p0 : (int64_t)max + 1;
+}
+
+static void set_torn(kvlazy_cache *c, kvlazy_seq_id seq, bool torn)
+{
+    c->group->n_torn += torn - c->seq[seq].torn;
+    c->seq[seq].torn = torn;
+}
+
+/* The engine did not ask for this, so the sequence starts anew at 0. */
+static void tear(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
+{
+    kvl_cells_rm(&kvl_stream_of(c, seq)->cells, seq, 0, INT32_MAX, kvl_stamp(c, now_ms));
+    kvl_note_fallow(c, now_ms);
+    c->seq[seq].lost_end = 0;
+    c->seq[seq].evicted = true;
+    set_torn(c, seq, false);
+}
+
+void kvl_window_follow(kvlazy_cache *c)
+{
+    for (kvlazy_seq_id seq = 0; c->group->n_torn && seq < (kvlazy_seq_id)c->params.n_seq_max; seq++)
+        if (c->seq[seq].torn)
+            tear(c, seq, c->group->now_ms);
+}
+
+void kvl_window_refill(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms)
+{
+    if (!kvl_has_window(c) || !c->seq[seq].lost_end || !misses_some(c, seq, next_after(c, seq, p0, p1)))
+        return;
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        set_torn(m, seq, true);
+    tear(c, seq, now_ms);
+}
+
+/* Some cache of the group holds tokens of the sequence in the range. */
+static bool any_holds(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
+{
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (kvl_index_below(kvl_index_of(m, seq), p0) < kvl_index_below(kvl_index_of(m, seq), p1))
+            return true;
+    return false;
+}
+
+/* Where nobody holds anything nothing was copied, and no loss either. A linked cache may have copied what this one
+ * lost. */
+void kvl_window_copied(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
+{
+    if (!kvl_has_window(c) || !any_holds(c, src, p0, p1))
+        return;
+    kvlazy_pos *lost_end = &c->seq[dst].lost_end, src_lost_end = c->seq[src].lost_end;
+    const kvl_index *index = kvl_index_of(c, dst);
+
+    if (index->n && kvl_index_min(index) >= p0 && kvl_index_max(index) < p1)
+        *lost_end = 0; /* it has nothing but what was copied */
+
+    if (p1 >= *lost_end && p0 < *lost_end)
+        *lost_end = p0; /* what was lost from there on was copied anew */
+    kvlazy_pos taken_end = src_lost_end < p1 ? src_lost_end : p1;
+    if (src_lost_end > p0 && taken_end > *lost_end)
+        *lost_end = taken_end;
+}
+
+static int64_t moved(int64_t pos, kvl_motion motion)
+{
+    int64_t to = (pos + motion.delta + motion.divisor - 1) / motion.divisor;
+
+    return to < 0 ? 0 : to;
+}
+
+/* Positions that were lost lie below the oldest token. Those that lie in the range move with it, in every sequence
+ * whose oldest token moves, those that share it included. */
+void kvl_window_moved(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, kvl_motion motion)
+{
+    const kvl_cells *cells = &kvl_stream_of(c, seq)->cells;
+
+    for (uint32_t i = 0; kvl_has_window(c) && i < cells->n_seq; i++) {
+        const kvl_index *index = &cells->index[i];
+        kvlazy_pos *lost_end = &c->seq[cells->seq_first + i].lost_end;
+
+        if (!*lost_end || !index->n || kvl_index_min(index) < p0 || kvl_index_min(index) >= p1 ||
+            !kvl_cells_owns(cells, kvl_index_at(index, 0)->cell, seq))
+            continue;
+        int64_t stays = *lost_end < p0 ? *lost_end : p0, goes = *lost_end > p0 ? moved(*lost_end, motion) : 0;
+        int64_t oldest = moved(kvl_index_min(index), motion);
+        *lost_end = (kvlazy_pos)kvl_min((uint64_t)(goes > stays ? goes : stays), (uint64_t)oldest);
+    }
+}
+
+void kvl_window_follow_group(kvlazy_cache *c)
+{
+    for (kvlazy_cache *m = c->group->n_torn ? c->group->first : NULL; m; m = m->next)
+        kvl_window_follow(m);
+}

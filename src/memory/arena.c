@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: MIT */
+/* arena: see arena.h. */
+#include "memory/arena.h"
+
+#include <bsd/stdlib.h>
+
+enum {
+    FIRST_RANGES = 256,
+    PART_TRIES = 64, /* calls that one release spends on what the host refused */
+};
+
+/* ------------------------------------------------------------------------------------------- reserve */
+
+static bool is_zero(const unsigned char *byte, size_t n)
+{
+    return byte[0] == 0 && memcmp(byte, byte + 1, n - 1) == 0;
+}
+
+/* What this host does is looked at once, on a page of its own that goes back at once. */
+static int probe(kvlazy_arena *a, bool *reserve_zeros)
+{
+    size_t bytes = (size_t)kvl_page_bytes(&a->mem, false);
+    unsigned char *page = a->mem.reserve(a->mem.ctx, bytes, 0);
+
+    if (!page)
+        return KVLAZY_ENOMEM;
+    *reserve_zeros = is_zero(page, bytes);
+    memset(page, 0xa5, bytes);
+    bool gave = a->mem.decommit(a->mem.ctx, &(kvlazy_range){page, bytes}, 1) == 1;
+    a->gives_zeros = !gave || is_zero(page, bytes); /* a refusal is told call by call */
+    return a->mem.unreserve(a->mem.ctx, page, bytes) == 0 ? KVLAZY_OK : KVLAZY_ENOMEM;
+}
+
+/* Attention reads padding that was never written, so a reservation has to read zero from the start. */
+static void make_zero(kvlazy_arena *a)
+{
+    size_t bytes = (size_t)kvl_pages_bytes(a, a->n_page);
+
+    if (a->gives_zeros && a->mem.decommit(a->mem.ctx, &(kvlazy_range){a->base, bytes}, 1) == 1)
+        return;
+    memset(a->base, 0, bytes);
+}
+
+/* What has to be asked for, so that some of it is aligned to a unit larger than the host's page. */
+static size_t bytes_to_map(const kvlazy_mem *mem, uint64_t bytes, uint64_t unit)
+{
+    return (size_t)(kvl_round_up(bytes, unit) + unit - kvl_page_bytes(mem, false));
+}
+
+static void set_blocks(kvlazy_arena *a, const kvl_span *block, uint32_t n_block)
+{
+    for (uint32_t i = 0; i < n_block; i++)
+        a->block[i].first = a->block[i].frontier = kvl_page_floor(a, block[i].begin);
+    a->n_block = n_block;
+}
+
+/* A host that counts what is writable against a limit (overcommit 2, RLIMIT_DATA) may grant what is only readable. */
+static int map_read_only(kvlazy_arena *a, const kvl_span *block, uint32_t n_block)
+{
+    if (!a->mem.set_writable || !n_block)
+        return KVLAZY_ENOMEM;
+    a->block = calloc(n_block, sizeof *a->block);
+    if (!a->block)
+        return KVLAZY_ENOMEM;
+    a->map = a->mem.reserve(a->mem.ctx, a->map_bytes, a->reserve_flags | KVLAZY_RESERVE_READ_ONLY);
+    set_blocks(a, block, n_block);
+    return a->map ? KVLAZY_OK : KVLAZY_ENOMEM;
+}
+
+static int reserve(kvlazy_arena *a, uint64_t bytes, const kvl_span *block, uint32_t n_block)
+{
+    bool reserve_zeros;
+
+    a->n_page = kvl_page_ceil(a, bytes);
+    a->cap_range = FIRST_RANGES;
+    a->range = calloc(a->cap_range, sizeof *a->range);
+    a->touched = calloc(kvl_bits_words(a->n_page), sizeof *a->touched); /* lazy itself: not written here */
+    if (!a->range || !a->touched || probe(a, &reserve_zeros))
+        return KVLAZY_ENOMEM;
+    a->map_bytes = bytes_to_map(&a->mem, bytes, kvl_pages_bytes(a, 1));
+    a->map = a->mem.reserve(a->mem.ctx, a->map_bytes, a->reserve_flags);
+    if (!a->map && map_read_only(a, block, n_block))
+        return KVLAZY_ENOMEM;
+    a->base = (char *)a->map + (kvl_round_up((uintptr_t)a->map, kvl_pages_bytes(a, 1)) - (uintptr_t)a->map);
+    if (!reserve_zeros && !a->block)
+        make_zero(a);
+    return KVLAZY_OK;
+}
+
+bool kvl_host_grants(const kvlazy_mem *mem, uint64_t bytes, uint32_t flags)
+{
+    if (!bytes || !mem->set_writable)
+        return true;
+    size_t map_bytes = bytes_to_map(mem, bytes, kvl_page_bytes(mem, flags & KVLAZY_RESERVE_HUGE_PAGES));
+    void *map = mem->reserve(mem->ctx, map_bytes, flags);
+    return map && mem->unreserve(mem->ctx, map, map_bytes) == 0;
+}
+
+int kvl_arena_init(kvlazy_arena *a, const kvlazy_mem *mem, uint64_t bytes, uint32_t flags, const kvl_span *block,
+                   uint32_t n_block)
+{
+    uint64_t page_bytes = kvl_page_bytes(mem, flags & KVLAZY_RESERVE_HUGE_PAGES);
+
+    *a = (kvlazy_arena){.mem = *mem, .bytes = bytes, .reserve_flags = flags, .gives_zeros = true};
+    if (!page_bytes)
+        return KVLAZY_EINVAL;
+    a->page_shift = (uint32_t)__builtin_ctzll(page_bytes);
+    if (!bytes)
+        return KVLAZY_OK;
+    int status = reserve(a, bytes, block, n_block);
+    if (status)
+        kvl_arena_fini(a);
+    return status;
+}
+
+void kvl_arena_fini(kvlazy_arena *a)
+{
+    if (a->map)
+        a->mem.unreserve(a->mem.ctx, a->map, a->map_bytes); /* nobody left to tell */
+    free(a->touched);
+    free(a->range);
+    free(a->block);
+    *a = (kvlazy_arena){0};
+}
+
+/* ------------------------------------------------------------------------------------------- the frontier */
+
+static uint64_t block_end(const kvlazy_arena *a, uint32_t i)
+{
+    return i + 1 < a->n_block ? a->block[i + 1].first : a->n_page;
+}
+
+static int set_writable(kvlazy_arena *a, uint64_t first, uint64_t end, bool writable)
+{
+    size_t bytes = (size_t)kvl_pages_bytes(a, end - first);
+
+    return a->mem.set_writable(a->mem.ctx, a->base + kvl_pages_bytes(a, first), bytes, writable, a->reserve_flags);
+}
+
+/* Pages [first, end) are about to be written. 0, or what the host says. */
+static int raise_frontiers(kvlazy_arena *a, uint64_t first, uint64_t end)
+{
+    int error = 0;
+
+    for (uint32_t i = 0; !error && i < a->n_block && a->block[i].first < end; i++) {
+        kvl_block *b = &a->block[i];
+        uint64_t stop = kvl_min(end, block_end(a, i));
+
+        if (stop <= b->frontier || stop <= first)
+            continue;
+        error = set_writable(a, b->frontier, stop, true);
+        if (!error)
+            b->frontier = stop;
+    }
+    return error;
+}
+
+/* Every frontier comes down to what is touched. Where the host will not, it stays where it is. */
+static void lower_frontiers(kvlazy_arena *a)
+{
+    for (uint32_t i = 0; i < a->n_block; i++) {
+        kvl_block *b = &a->block[i];
+        uint64_t top = b->frontier;
+
+        if (top == b->first || kvl_bit_get(a->touched, top - 1))
+            continue;
+        top = kvl_max(b->first, kvl_bits_top(a->touched, top));
+        if (set_writable(a, top, b->frontier, false) == 0)
+            b->frontier = top;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- gather */
+
+void kvl_arena_gather(kvlazy_arena *a)
+{
+    a->n_range = 0;
+    a->n_gathered = 0;
+    a->gather_end = 0;
+}
+
+/* Room for one more range, unless the host of our own memory refuses. */
+static bool has_room(kvlazy_arena *a)
+{
+    if (KVL_LIKELY(a->n_range < a->cap_range))
+        return true;
+    if (a->cap_range > UINT32_MAX / 2)
+        return false;
+    kvlazy_range *range = reallocarray(a->range, 2 * (size_t)a->cap_range, sizeof *range);
+    if (!range)
+        return false;
+    a->range = range;
+    a->cap_range *= 2;
+    return true;
+}
+
+static uint64_t range_page(const kvlazy_arena *a, const kvlazy_range *range)
+{
+    return (uint64_t)((char *)range->addr - a->base) >> a->page_shift;
+}
+
+/* Pages [first, end), joined to the range before where they touch. There is room. */
+static void note(kvlazy_arena *a, uint64_t first, uint64_t end)
+{
+    char *addr = a->base + kvl_pages_bytes(a, first);
+    size_t bytes = (size_t)kvl_pages_bytes(a, end - first);
+    kvlazy_range *last = a->n_range ? &a->range[a->n_range - 1] : NULL;
+
+    if (last && (char *)last->addr + last->bytes == addr)
+        last->bytes += bytes;
+    else
+        a->range[a->n_range++] = (kvlazy_range){addr, bytes};
+    a->n_gathered += end - first;
+    a->gather_end = end;
+}
+
+int kvl_arena_want_slow(kvlazy_arena *a, kvl_span bytes)
+{
+    uint64_t page = kvl_max(kvl_page_floor(a, bytes.begin), a->gather_end), end = kvl_page_ceil(a, bytes.end);
+
+    while ((page = kvl_bits_next(a->touched, page, end, false)) < end) {
+        uint64_t stop = kvl_bits_next(a->touched, page, end, true);
+
+        if (!has_room(a))
+            return KVLAZY_ENOMEM;
+        note(a, page, stop);
+        page = stop;
+    }
+    return KVLAZY_OK;
+}
+
+static uint64_t end_page(const kvlazy_arena *a, const kvlazy_range *range)
+{
+    return range_page(a, range) + (range->bytes >> a->page_shift);
+}
+
+/* Any part of the gathered pages may be there, and nobody else would give them back: they are not touched. But in an
+ * engine's own arena they may hold bytes of its own, and then they only count as read. */
+static void give_untouched(kvlazy_arena *a)
+{
+    for (uint32_t i = 0; !a->magic && i < a->n_range; i++)
+        a->mem.decommit(a->mem.ctx, &a->range[i], 1);
+    lower_frontiers(a);
+}
+
+int kvl_arena_commit(kvlazy_arena *a, bool ahead)
+{
+    int error = 0;
+
+    if (!a->n_range)
+        return KVLAZY_OK;
+    for (uint32_t i = 0; a->block && !error && i < a->n_range; i++)
+        error = raise_frontiers(a, range_page(a, &a->range[i]), end_page(a, &a->range[i]));
+    if (!error && ahead)
+        error = a->mem.commit(a->mem.ctx, a->range, a->n_range);
+    if (error) {
+        give_untouched(a);
+        return KVLAZY_ENOMEM;
+    }
+    for (uint32_t i = 0; i < a->n_range; i++)
+        a->n_touched += kvl_bits_fill(a->touched, range_page(a, &a->range[i]), end_page(a, &a->range[i]), true);
+    return KVLAZY_OK;
+}
+
+void kvl_arena_uncommit(kvlazy_arena *a)
+{
+    for (uint32_t i = 0; i < a->n_range; i++)
+        a->n_touched -= kvl_bits_fill(a->touched, range_page(a, &a->range[i]), end_page(a, &a->range[i]), false);
+    give_untouched(a);
+}
+
+/* ------------------------------------------------------------------------------------------- give back */
+
+void kvl_arena_offer(kvlazy_arena *a, kvl_span bytes, uint64_t read_end)
+{
+    uint64_t page = kvl_page_ceil(a, bytes.begin), end = kvl_page_floor(a, bytes.end);
+    uint64_t read_stop = kvl_min(kvl_page_ceil(a, read_end), end);
+
+    while (page < end) {
+        uint64_t stop = read_stop;
+
+        if (page >= read_stop) {
+            page = kvl_bits_next(a->touched, page, end, true);
+            stop = kvl_bits_next(a->touched, page, end, false);
+            if (page == end)
+                break;
+        }
+        if (!has_room(a)) {
+            kvl_arena_give(a);
+            kvl_arena_gather(a);
+        }
+        note(a, page, stop);
+        page = stop;
+    }
+}
+
+static void record_given(kvlazy_arena *a, const kvlazy_range *range)
+{
+    uint64_t n = kvl_bits_fill(a->touched, range_page(a, range), end_page(a, range), false);
+
+    a->n_touched -= n;
+    a->n_released += n;
+}
+
+/* The host refused a range, perhaps for one page of it (locked pages do that, and what lay before is gone: llvm-
+ * project#167788). Halves of it are offered, as long as there are tries left. */
+static void give_in_parts(kvlazy_arena *a, const kvlazy_range *range, uint32_t *tries)
+{
+    size_t half = (size_t)kvl_round_down(range->bytes / 2, kvl_pages_bytes(a, 1));
+    kvlazy_range part[2] = {{range->addr, half}, {(char *)range->addr + half, range->bytes - half}};
+
+    for (int i = 0; half && i < 2 && *tries; i++) {
+        --*tries;
+        if (a->mem.decommit(a->mem.ctx, &part[i], 1) == 1)
+            record_given(a, &part[i]);
+        else
+            give_in_parts(a, &part[i], tries);
+    }
+}
+
+void kvl_arena_give(kvlazy_arena *a)
+{
+    uint32_t i = 0, tries = PART_TRIES;
+
+    while (i < a->n_range) {
+        size_t left = a->n_range - i;
+        size_t given = a->gives_zeros ? a->mem.decommit(a->mem.ctx, &a->range[i], left) : 0;
+
+        given = given < left ? given : left;
+        for (size_t k = 0; k < given; k++)
+            record_given(a, &a->range[i++]);
+        if (given < left) { /* what stays touched is asked for again later */
+            a->n_refused++;
+            if (a->gives_zeros)
+                give_in_parts(a, &a->range[i], &tries);
+            i++;
+        }
+    }
+    a->n_range = 0;
+    lower_frontiers(a);
+}
+
+void kvl_arena_zero(kvlazy_arena *a, kvl_span bytes)
+{
+    uint64_t page = kvl_page_floor(a, bytes.begin), end = kvl_page_ceil(a, bytes.end);
+
+    while ((page = kvl_bits_next(a->touched, page, end, true)) < end) {
+        uint64_t stop = kvl_bits_next(a->touched, page, end, false);
+        uint64_t from = kvl_max(bytes.begin, kvl_pages_bytes(a, page));
+        uint64_t to = kvl_min(bytes.end, kvl_pages_bytes(a, stop));
+
+        memset(a->base + from, 0, (size_t)(to - from));
+        page = stop;
+    }
+}
+
+/* An engine writes to its own arena without telling, so what is touched is no guide here. */
+static void discard_pages(kvlazy_arena *a, uint64_t first, uint64_t end)
+{
+    kvlazy_range range = {a->base + kvl_pages_bytes(a, first), (size_t)kvl_pages_bytes(a, end - first)};
+
+    if (first == end)
+        return;
+    if (a->gives_zeros && a->mem.decommit(a->mem.ctx, &range, 1) == 1) {
+        record_given(a, &range);
+    } else if (a->gives_zeros && end - first > 1) {
+        discard_pages(a, first, first + (end - first) / 2);
+        discard_pages(a, first + (end - first) / 2, end);
+    } else {
+        memset(range.addr, 0, range.bytes);
+        a->n_refused++;
+    }
+}
+
+void kvl_arena_discard(kvlazy_arena *a, kvl_span bytes)
+{
+    uint64_t first = kvl_page_ceil(a, bytes.begin), end = kvl_page_floor(a, bytes.end);
+
+    if (bytes.end == a->bytes) /* what is left of the last page is nobody's */
+        bytes.end = kvl_pages_bytes(a, end = a->n_page);
+    if (first >= end) { /* no page is whole */
+        memset(a->base + bytes.begin, 0, (size_t)(bytes.end - bytes.begin));
+        return;
+    }
+    discard_pages(a, first, end);
+    memset(a->base + bytes.begin, 0, (size_t)(kvl_pages_bytes(a, first) - bytes.begin));
+    memset(a->base + kvl_pages_bytes(a, end), 0, (size_t)(bytes.end - kvl_pages_bytes(a, end)));
+}
+
+uint64_t kvl_arena_resident(const kvlazy_arena *a, uint64_t first, uint64_t end)
+{
+    const char *addr = a->base + kvl_pages_bytes(a, first);
+
+    return first < end ? a->mem.resident(a->mem.ctx, addr, (size_t)kvl_pages_bytes(a, end - first)) : 0;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* geometry: see geometry.h. */
+#include "memory/geometry.h"
+
+/* Addresses are signed to pointer arithmetic, and some headroom costs nothing. */
+#define RESERVATION_MAX_BYTES (UINT64_C(1) << 62)
+
+static int complain(kvl_complaint *complaint, int status, uint32_t layer_id, const char *what)
+{
+    *complaint = (kvl_complaint){what, layer_id};
+    return status;
+}
+
+static uint64_t page_up(const kvl_geometry *g, uint64_t byte)
+{
+    return kvl_round_up(byte, g->page_bytes);
+}
+
+/* ------------------------------------------------------------------------------------------- strides */
+
+/* n things of `bytes` each, a stride apart, become one of so many bytes. */
+static bool repeat(uint64_t n, uint64_t stride, uint64_t *bytes)
+{
+    uint64_t before;
+
+    if (n == 1)
+        return true;
+    return stride >= *bytes && !kvl_mul_overflows(n - 1, stride, &before) &&
+           !kvl_add_overflows(before, *bytes, bytes) && *bytes <= RESERVATION_MAX_BYTES;
+}
+
+/* Cells, lanes and streams lie apart; says where the last of them ends. */
+static bool find_end(const kvl_geometry *g, kvl_tensor *t)
+{
+    uint64_t bytes = t->cell_bytes;
+    bool fits = repeat(g->kv_size, t->cell_stride, &bytes);
+
+    t->streams_in_lanes = t->n_lane > 1 && g->n_stream > 1 && t->stream_stride < t->lane_stride;
+    if (t->streams_in_lanes)
+        fits = fits && repeat(g->n_stream, t->stream_stride, &bytes) && repeat(t->n_lane, t->lane_stride, &bytes);
+    else
+        fits = fits && repeat(t->n_lane, t->lane_stride, &bytes) && repeat(g->n_stream, t->stream_stride, &bytes);
+    fits = fits && !kvl_add_overflows(t->offset, bytes, &t->data_end) && t->data_end <= RESERVATION_MAX_BYTES;
+    t->end = t->data_end;
+    return fits;
+}
+
+/* ------------------------------------------------------------------------------------------- one tensor */
+
+/* Packed, behind what the reservation holds already. */
+static int lay_out(kvl_geometry *g, kvl_tensor *t, kvl_complaint *complaint)
+{
+    const char *too_large = "more bytes than an address holds";
+
+    t->offset = g->own_bytes;
+    t->cell_stride = t->cell_bytes;
+    if (kvl_mul_overflows(g->kv_size, t->cell_stride, &t->lane_stride) ||
+        kvl_mul_overflows(t->n_lane, t->lane_stride, &t->stream_stride) || !find_end(g, t))
+        return complain(complaint, KVLAZY_EINVAL, t->layer_id, too_large);
+    t->end = page_up(g, t->end);
+    g->own_bytes = t->end;
+    return KVLAZY_OK;
+}
+
+static uint32_t find_arena(kvl_geometry *g, kvlazy_arena *arena)
+{
+    uint32_t i = 0;
+
+    while (i < g->n_arena && g->arena[i] != arena)
+        i++;
+    g->arena[i] = arena;
+    g->n_arena += i == g->n_arena;
+    return i;
+}
+
+/* Where the engine put it. */
+static int adopt(kvl_geometry *g, kvl_tensor *t, const kvlazy_tensor *theirs, kvlazy_arena *arena,
+                 kvl_extent_of extent_of, kvl_complaint *complaint)
+{
+    if (!theirs->data) {
+        t->on_device = true;
+        return KVLAZY_OK;
+    }
+    if (!arena)
+        return complain(complaint, KVLAZY_EINVAL, t->layer_id, "a tensor with data and no arena");
+    kvl_extent extent = extent_of(arena);
+    t->offset = (uint64_t)((uintptr_t)theirs->data - (uintptr_t)extent.base);
+    t->cell_stride = theirs->cell_stride;
+    t->lane_stride = theirs->channel_stride;
+    t->stream_stride = theirs->stream_stride;
+    if ((uintptr_t)theirs->data < (uintptr_t)extent.base || !find_end(g, t))
+        return complain(complaint, KVLAZY_EINVAL, t->layer_id, "a tensor before its arena, or strides that overlap");
+    if (t->end > extent.bytes)
+        return complain(complaint, KVLAZY_EINVAL, t->layer_id, "a tensor that does not fit its arena");
+    if (t->end == extent.bytes) /* what is left of the last page is nobody's */
+        t->end = page_up(g, t->end);
+    t->arena = find_arena(g, arena);
+    return KVLAZY_OK;
+}
+
+static int place(kvl_geometry *g, const kvlazy_layer *layer, bool is_v, kvl_extent_of extent_of,
+                 kvl_complaint *complaint)
+{
+    const kvlazy_tensor *theirs = is_v ? layer->v : layer->k;
+    uint64_t row_bytes = is_v ? layer->v_row_bytes : layer->k_row_bytes;
+    uint32_t n_channel = is_v ? layer->v_channels : theirs ? theirs->n_channel : 0;
+    kvl_tensor *t = &g->tensor[g->n_tensor];
+
+    if (theirs && (theirs->row_bytes != row_bytes || theirs->n_channel != n_channel))
+        return complain(complaint, KVLAZY_EINVAL, layer->id, "a tensor of other rows or channels than the layer");
+    if (!row_bytes)
+        return n_channel ? complain(complaint, KVLAZY_EINVAL, layer->id, "channels of 0 bytes") : KVLAZY_OK;
+    if (n_channel && row_bytes % n_channel)
+        return complain(complaint, KVLAZY_EINVAL, layer->id, "a row that its channels do not divide");
+    t->layer_id = layer->id;
+    t->is_v = is_v;
+    t->n_channel = n_channel;
+    t->n_lane = n_channel ? n_channel : 1;
+    t->cell_bytes = row_bytes / t->n_lane;
+    if (kvl_add_overflows(g->cell_bytes, row_bytes, &g->cell_bytes))
+        return complain(complaint, KVLAZY_EINVAL, layer->id, "more bytes than an address holds");
+    g->n_tensor++;
+    g->n_host += !theirs || theirs->data;
+    if (theirs)
+        return adopt(g, t, theirs, layer->arena, extent_of, complaint);
+    t->arena = UINT32_MAX; /* the last, once it is known how many there are */
+    return lay_out(g, t, complaint);
+}
+
+/* ------------------------------------------------------------------------------------------- all of them */
+
+static int by_place(const void *a, const void *b)
+{
+    const kvl_tensor *t = a, *u = b;
+
+    if (t->on_device != u->on_device)
+        return t->on_device - u->on_device;
+    if (t->arena != u->arena)
+        return t->arena < u->arena ? -1 : 1;
+    return (t->offset > u->offset) - (t->offset < u->offset);
+}
+
+/* Cells of one tensor between those of another, as where the K and V of a cell are neighbours. */
+static bool interleave(const kvl_tensor *t, const kvl_tensor *u)
+{
+    return t->cell_stride == u->cell_stride && t->offset + t->cell_bytes <= u->offset &&
+           u->offset + u->cell_bytes <= t->offset + t->cell_stride;
+}
+
+/* In the order of bytes, apart, the library's own arena last. */
+static int put_in_order(kvl_geometry *g, kvl_complaint *complaint)
+{
+    uint64_t done = 0;
+
+    if (g->n_tensor)
+        qsort(g->tensor, g->n_tensor, sizeof *g->tensor, by_place);
+    for (uint32_t i = 0; i < g->n_host; i++) {
+        kvl_tensor *t = &g->tensor[i], *before = i && g->tensor[i - 1].arena == t->arena ? t - 1 : NULL;
+
+        if (before && before->end > t->offset)
+            return interleave(before, t)
+                       ? complain(complaint, KVLAZY_ENOTSUP, t->layer_id, "cells between the cells of another tensor")
+                       : complain(complaint, KVLAZY_EINVAL, t->layer_id, "a tensor that runs into another");
+        done = kvl_max(before ? done : 0, kvl_round_down(t->offset, g->page_bytes));
+        g->reserved_bytes += page_up(g, t->end) - done;
+        done = page_up(g, t->end);
+    }
+    for (uint32_t i = 0; i < g->n_host; i++)
+        if (g->tensor[i].arena == UINT32_MAX)
+            g->tensor[i].arena = g->n_arena;
+    if (g->own_bytes)
+        g->arena[g->n_arena++] = NULL;
+    return KVLAZY_OK;
+}
+
+int kvl_geometry_init(kvl_geometry *g, const kvlazy_layer *layer, uint32_t n_layer, uint32_t kv_size, uint32_t n_stream,
+                      uint64_t page_bytes, kvl_extent_of extent_of, kvl_complaint *complaint)
+{
+    int status = KVLAZY_OK;
+
+    *g = (kvl_geometry){.kv_size = kv_size, .n_stream = n_stream, .page_bytes = page_bytes};
+    if (!n_layer)
+        return KVLAZY_OK;
+    g->tensor = calloc(n_layer, 2 * sizeof *g->tensor);
+    g->arena = calloc((size_t)n_layer + 1, sizeof(kvlazy_arena *));
+    if (!g->tensor || !g->arena)
+        status = complain(complaint, KVLAZY_ENOMEM, layer->id, "no memory to note tensors");
+    for (uint32_t i = 0; !status && i < n_layer; i++) {
+        status = place(g, &layer[i], false, extent_of, complaint);
+        if (!status)
+            status = place(g, &layer[i], true, extent_of, complaint);
+    }
+    if (!status)
+        status = put_in_order(g, complaint);
+    if (status)
+        kvl_geometry_fini(g);
+    return status;
+}
+
+void kvl_geometry_fini(kvl_geometry *g)
+{
+    free(g->tensor);
+    free(g->arena);
+    *g = (kvl_geometry){0};
+}
+
+const kvl_tensor *kvl_geometry_find(const kvl_geometry *g, uint32_t layer_id, bool is_v)
+{
+    for (uint32_t i = 0; i < g->n_tensor; i++)
+        if (g->tensor[i].layer_id == layer_id && g->tensor[i].is_v == is_v)
+            return &g->tensor[i];
+    return NULL;
+}
+
+uint64_t kvl_geometry_cover_bytes(const kvl_geometry *g, uint32_t n_cell)
+{
+    uint64_t bytes = 0, done = 0; /* a page that two lanes or tensors share counts once */
+
+    for (uint32_t i = 0; n_cell && i < g->n_host; i++) {
+        const kvl_tensor *t = &g->tensor[i];
+
+        done = i && g->tensor[i - 1].arena == t->arena ? done : 0;
+        for (uint64_t l = 0; l < (uint64_t)t->n_lane * g->n_stream; l++)
+            for (uint32_t cell = 0, end; cell < n_cell; cell = end) {
+                end = n_cell - cell > kvl_tensor_span_cells(t) ? cell + kvl_tensor_span_cells(t) : n_cell;
+                kvl_span rows = kvl_lane_span(t, kvl_tensor_lane(t, g->n_stream, l).base, cell, end);
+                uint64_t begin = kvl_max(done, kvl_round_down(rows.begin, g->page_bytes));
+
+                done = kvl_max(done, page_up(g, rows.end));
+                bytes += done > begin ? done - begin : 0;
+            }
+    }
+    return bytes;
+}

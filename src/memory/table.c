@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* table: see table.h. */
+#include "memory/table.h"
+
+enum { HUGE_PAGE_BYTES = 2 << 20 }; /* where the host does not say */
+
+bool kvl_table_read(const kvlazy_mem *theirs, kvlazy_mem *mem)
+{
+    theirs = theirs ? theirs : kvlazy_mem_host();
+    if (!kvl_struct_fits(theirs, sizeof *mem) || theirs->struct_size < offsetof(kvlazy_mem, set_writable))
+        return false;
+    *mem = (kvlazy_mem){.struct_size = sizeof *mem};
+    kvl_struct_copy(mem, sizeof *mem, theirs, theirs->struct_size);
+    return mem->page_bytes && mem->reserve && mem->unreserve && mem->commit && mem->decommit && mem->resident &&
+           mem->now_ms;
+}
+
+uint64_t kvl_page_bytes(const kvlazy_mem *mem, bool huge)
+{
+    size_t page_bytes = mem->page_bytes(mem->ctx), huge_bytes = HUGE_PAGE_BYTES;
+
+    if (!huge)
+        return kvl_is_pow2(page_bytes) ? page_bytes : 0;
+    if (mem->huge_page_bytes)
+        huge_bytes = mem->huge_page_bytes(mem->ctx);
+    return kvl_is_pow2(page_bytes) && kvl_is_pow2(huge_bytes) ? kvl_max(page_bytes, huge_bytes) : 0;
+}
+
+uint32_t kvl_host_traits(const kvlazy_mem *mem)
+{
+    return mem->traits ? mem->traits(mem->ctx) : 0;
+}
+
+uint64_t kvl_host_headroom(const kvlazy_mem *mem, const char *root)
+{
+    return mem->headroom ? mem->headroom(mem->ctx, root) : UINT64_MAX;
+}
+
+uint64_t kvl_host_now_ns(const kvlazy_mem *mem)
+{
+    return mem->now_ns ? mem->now_ns(mem->ctx) : 0;
+}
+
+const char *kvl_host_why(const kvlazy_mem *mem, uint64_t bytes, char text[KVL_WHY_BYTES])
+{
+    if (!bytes || !mem->why_refused || !mem->why_refused(mem->ctx, (size_t)bytes, text + 2, KVL_WHY_BYTES - 2))
+        return "";
+    memcpy(text, ": ", 2);
+    return text;
+}

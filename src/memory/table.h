@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * table: the memory table of kvlazy/mem.h, read and asked. A caller's table may be of another version and may lack what
+ * a host can lack; here it becomes a whole one, and every question has an answer.
+ */
+#ifndef KVL_TABLE_H
+#define KVL_TABLE_H
+
+#include "base/base.h"
+
+/* A table of this version or an earlier one, with every function that a host must have, becomes one of this version.
+ * NULL is this host's. Returns false for what is no such table. */
+bool kvl_table_read(const kvlazy_mem *theirs, kvlazy_mem *mem);
+
+/* The page size of a host, or of its huge pages; 0 if it is none. */
+uint64_t kvl_page_bytes(const kvlazy_mem *mem, bool huge);
+
+/* KVLAZY_HOST_*. */
+uint32_t kvl_host_traits(const kvlazy_mem *mem);
+
+/* Bytes that the machine has left; UINT64_MAX: no end is known. */
+uint64_t kvl_host_headroom(const kvlazy_mem *mem, const char *root);
+
+/* A clock for histograms; 0: there is none. */
+uint64_t kvl_host_now_ns(const kvlazy_mem *mem);
+
+/* Why a host refused so much, ": RLIMIT_AS is 1.0G" to go on with in a line; "" where no reason is known. */
+enum { KVL_WHY_BYTES = 80 };
+const char *kvl_host_why(const kvlazy_mem *mem, uint64_t bytes, char text[KVL_WHY_BYTES]);
+
+#endif
