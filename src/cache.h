@@ -10,6 +10,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include <kvlazy/engine_cells.h>
+
 #include "arena.h"
 #include "base.h"
 #include "cells.h"

@@ -2,6 +2,8 @@
 /* pool: see pool.h. */
 #include "pool.h"
 
+#include <kvlazy/pool.h>
+
 #define MAGIC UINT64_C(0x6b766c706f6f0001)
 
 /* ------------------------------------------------------------------------------------------- create, destroy */

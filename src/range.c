@@ -5,6 +5,8 @@
  */
 #include "cache.h"
 
+#include <kvlazy/arena.h>
+
 #define MAGIC UINT64_C(0x6b766c6172650001)
 
 static bool is_arena(const kvlazy_arena *a)

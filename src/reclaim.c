@@ -6,6 +6,8 @@
  */
 #include "cache.h"
 
+#include <kvlazy/pool.h>
+
 static kvlazy_cache *cache_of(kvl_share *share)
 {
     return (kvlazy_cache *)(void *)((char *)share - offsetof(kvlazy_cache, share));

@@ -1,23 +1,66 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Every public header compiles alone, without a warning, as C11 and as C++17.
+# The public headers as a stranger meets them, each check as C11 and as C++17, without a warning:
+#  - Each header compiles alone, and twice in one file.
+#  - Each optional part includes kvlazy.h, so that a file which includes the part alone can create a cache.
+#  - All of them compile together in every rotation of their order: none needs another to come first.
+#  - Examples that are meant for pasting compile in both languages.
+#  - kvlazy.h declares its first function within its first 120 lines.
 #
 #   headers.sh INCLUDE_DIR CC [CXX]
 set -u
 include=$1 cc=$2 cxx=${3-}
+parts='arena engine_cells mask pool reaper'
+examples='tests/engine/example.c tests/engine/embedding.c'
+warnings='-Wall -Wextra -Wshadow -pedantic -Werror'
 n_wrong=0
 
-# clean HEADER COMPILER LANGUAGE STANDARD
-clean()
+wrong()
 {
-    echo "#include <$1>" | "$2" -x "$3" "-std=$4" -Wall -Wextra -pedantic -Werror -fsyntax-only -I"$include" - && return
-    echo "$1 is no clean $4"
+    echo "$1"
     n_wrong=$((n_wrong + 1))
 }
 
-for header in "$include"/kvlazy/*.h; do
-    name=kvlazy/${header##*/}
-    clean "$name" "$cc" c c11
-    [ -z "$cxx" ] || clean "$name" "$cxx" c++ c++17
+# clean WHAT: the text on standard input is clean in both languages.
+# The words of $warnings are words: unquoted. Examples ask POSIX for more than C has, hence _GNU_SOURCE.
+# shellcheck disable=SC2086
+clean()
+{
+    text=$(cat)
+    printf "%s\n" "$text" | "$cc" -x c -std=c11 $warnings -D_GNU_SOURCE -fsyntax-only -I"$include" - ||
+        wrong "$1: no clean C11"
+    [ -z "$cxx" ] ||
+        printf "%s\n" "$text" | "$cxx" -x c++ -std=c++17 $warnings -D_GNU_SOURCE -fsyntax-only -I"$include" - ||
+        wrong "$1: no clean C++17"
+}
+
+names=$(cd "$include" && echo kvlazy/*.h)
+n_name=$(echo "$names" | wc -w)
+
+for name in $names; do
+    echo "#include <$name>" | clean "$name alone"
+    printf '#include <%s>\n#include <%s>\n' "$name" "$name" | clean "$name twice"
 done
+
+for part in $parts; do
+    printf '#include <kvlazy/%s.h>\n%s\n' "$part" '
+        int make(kvlazy_cache **cache);
+        int make(kvlazy_cache **cache) { kvlazy_params p; kvlazy_params_init(&p); return kvlazy_create(&p, cache); }' |
+        clean "$part.h without kvlazy.h before it"
+done
+
+# The list turns by one name a round; in the last rounds each name stood first once, and once last.
+round=0
+while [ "$round" -lt "$n_name" ]; do
+    for name in $names; do echo "#include <$name>"; done | clean "the order $names"
+    names="${names#* } ${names%% *}"
+    round=$((round + 1))
+done
+
+for example in $examples; do
+    clean "$example" <"$example"
+done
+
+first=$(awk '/^KVLAZY_API/ { print FNR; exit }' "$include/kvlazy/kvlazy.h")
+[ "${first:-999}" -le 120 ] || wrong "kvlazy.h declares its first function in line ${first:-none}"
 [ "$n_wrong" = 0 ]
