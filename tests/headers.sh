@@ -21,44 +21,50 @@ wrong()
     n_wrong=$((n_wrong + 1))
 }
 
-# clean WHAT: the text on standard input is clean in both languages.
-# The words of $warnings are words: unquoted. Examples ask POSIX for more than C has, hence _GNU_SOURCE.
-# shellcheck disable=SC2086
-clean()
+# check WHAT TEXT: the text is clean in both languages. Examples ask POSIX for more than C has, hence _GNU_SOURCE.
+check()
 {
-    text=$(cat)
-    printf "%s\n" "$text" | "$cc" -x c -std=c11 $warnings -D_GNU_SOURCE -fsyntax-only -I"$include" - ||
+    # The words of $warnings are words.
+    # shellcheck disable=SC2086
+    printf '%s\n' "$2" | "$cc" -x c -std=c11 $warnings -D_GNU_SOURCE -fsyntax-only -I"$include" - ||
         wrong "$1: no clean C11"
-    [ -z "$cxx" ] ||
-        printf "%s\n" "$text" | "$cxx" -x c++ -std=c++17 $warnings -D_GNU_SOURCE -fsyntax-only -I"$include" - ||
+    [ -n "$cxx" ] || return
+    # shellcheck disable=SC2086
+    printf '%s\n' "$2" | "$cxx" -x c++ -std=c++17 $warnings -D_GNU_SOURCE -fsyntax-only -I"$include" - ||
         wrong "$1: no clean C++17"
+}
+
+# includes NAME...: the lines that include them, in this order.
+includes()
+{
+    printf '#include <%s>\n' "$@"
 }
 
 names=$(cd "$include" && echo kvlazy/*.h)
 n_name=$(echo "$names" | wc -w)
 
 for name in $names; do
-    echo "#include <$name>" | clean "$name alone"
-    printf '#include <%s>\n#include <%s>\n' "$name" "$name" | clean "$name twice"
+    check "$name alone" "$(includes "$name")"
+    check "$name twice" "$(includes "$name" "$name")"
 done
 
 for part in $parts; do
-    printf '#include <kvlazy/%s.h>\n%s\n' "$part" '
+    check "$part.h without kvlazy.h before it" "$(includes "kvlazy/$part.h")
         int make(kvlazy_cache **cache);
-        int make(kvlazy_cache **cache) { kvlazy_params p; kvlazy_params_init(&p); return kvlazy_create(&p, cache); }' |
-        clean "$part.h without kvlazy.h before it"
+        int make(kvlazy_cache **cache) { kvlazy_params p; kvlazy_params_init(&p); return kvlazy_create(&p, cache) == KVLAZY_OK; }"
 done
 
-# The list turns by one name a round; in the last rounds each name stood first once, and once last.
+# The list turns by one name a round, so that each name stands first once, and last once.
 round=0
 while [ "$round" -lt "$n_name" ]; do
-    for name in $names; do echo "#include <$name>"; done | clean "the order $names"
+    # shellcheck disable=SC2086
+    check "the order $names" "$(includes $names)"
     names="${names#* } ${names%% *}"
     round=$((round + 1))
 done
 
 for example in $examples; do
-    clean "$example" <"$example"
+    check "$example" "$(cat "$example")"
 done
 
 first=$(awk '/^KVLAZY_API/ { print FNR; exit }' "$include/kvlazy/kvlazy.h")

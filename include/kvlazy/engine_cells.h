@@ -27,8 +27,8 @@
  *    keeps all from being asked.
  *  - The library learns of cells that the engine empties outside a batch when it next looks. next_ms cannot know of
  *    them: poll then.
- *  - kvlazy_set_limits with a lower budget may find that what the engine keeps needs more. It then returns EBUDGET, and
- *    what the engine vacated until then is gone.
+ *  - kvlazy_set_limits with a lower budget may find that what the engine keeps needs more. It then returns EBUDGET.
+ *    What the engine vacated stays gone, after any error.
  *  - n_swa, n_pos_per_token above 1 and keep_tokens are ENOTSUP: they are about positions.
  *  - Such caches are linked (kvlazy_params.with) only to their kind, and each shrinks for itself.
  */

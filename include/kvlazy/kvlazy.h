@@ -143,8 +143,8 @@ typedef struct kvlazy_ubatch {
 } kvlazy_ubatch;
 
 /**
- * The cells chosen for one ubatch. The arrays are the cache's own storage, valid until the next prepare. A slot is stale
- * after the next prepare, and once a shrink after end_batch moved cells.
+ * The cells chosen for one ubatch. The arrays are the cache's own storage, valid until the next prepare. A slot is
+ * stale after the next prepare, and once a shrink after end_batch moved cells.
  */
 typedef struct kvlazy_slot {
     uint32_t n_token;
@@ -175,8 +175,9 @@ typedef struct kvlazy_slot {
  *    fits. In a pool it may ask other caches to shrink (pool.h).
  *
  * Fails: the batch is closed, for linked caches too, and no cell changed. Ubatches that were applied before stay as
- * they are. kvlazy_refused() returns the sequence of the token that was refused.
- *  - EINVAL: a NULL array, no token, or an id or a position out of range.
+ * they are. kvlazy_refused() returns the sequence of the token that was refused, where a token was.
+ *  - EINVAL: an array is NULL, a ubatch has no token, an id or a position is out of range, or, with a stream for every
+ *    sequence, a token has two sequences.
  *  - ESHIFT: K rows wait to be rotated.
  *  - EPOS: the positions do not go on as above. kvlazy_seq_pos_max() returns where the sequence ends.
  *  - ENOSLOT: not enough cells are empty or can be recycled.
@@ -267,7 +268,8 @@ enum {
 /** Levels of a log line. */
 enum { KVLAZY_LOG_ERROR, KVLAZY_LOG_WARN, KVLAZY_LOG_INFO, KVLAZY_LOG_DEBUG };
 
-/** One layer of the model that has K and V of its own. A layer that borrows another's is not named, so never released. */
+/** A layer of the model that has K or V of its own. A layer that borrows another's is not named, and so never
+ * released. */
 typedef struct kvlazy_layer {
     uint32_t id;         /* the engine's layer number, unique in a cache */
     size_t k_row_bytes;  /* bytes of one cell's K, any quantised size; 0: none */
@@ -316,8 +318,8 @@ struct kvlazy_params {
      *  - 0: they may go. Else the sequence stays as it is for slot_shrink_idle_ms.
      *  - It is called once a sequence, with no lock held and nothing changed yet: it may read the cache. If a batch was
      *    opened meanwhile, nothing goes.
-     *  - It is called on the thread that called poll, trim or set_limits, or init_batch with KVLAZY_SHRINK_AT_INIT; with
-     *    a reaper on its thread; in a pool also on the thread of another cache that lacks room. */
+     *  - It is called on the thread that called poll, trim or set_limits, or init_batch with KVLAZY_SHRINK_AT_INIT.
+     *    With a reaper that is the reaper's thread; in a pool also the thread of another cache that lacks room. */
     int (*on_evict)(void *ctx, kvlazy_seq_id seq, kvlazy_pos new_pos_max);
     void *evict_ctx;
 
@@ -456,8 +458,8 @@ KVLAZY_API int kvlazy_cells(const kvlazy_cache *cache, uint32_t stream, kvlazy_c
 
 /**
  * Shrinks what idled.
- *  - A stream with more live cells than kv_size_initial loses the tails of its idle sequences, longest idle first, until
- *    it fits or none is idle.
+ *  - A stream with more live cells than kv_size_initial loses the tails of its idle sequences, longest idle first.
+ *    That ends when the stream fits, or no sequence is idle.
  *  - The live cells of a stream that lost tokens, or came to rest, move down into holes, positions and bytes as they
  *    were, and its free pages go back.
  *  - Free pages of every stream that held no token for slot_shrink_idle_ms go back.
