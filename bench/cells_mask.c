@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvlazy/mask.h>
+
 enum { COLUMNS = 8192, ROUNDS = 101 };
 
 /* Not to be seen through: nobody reads what it writes. */

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <kvlazy/pool.h>
+
 enum {
     THREADS = 4,
     SEQUENCES = 8,

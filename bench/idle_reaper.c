@@ -4,6 +4,8 @@
  */
 #include "idle.h"
 
+#include <kvlazy/reaper.h>
+
 static void *reaper_start(kvlazy_cache *cache)
 {
     kvlazy_reaper *reaper;

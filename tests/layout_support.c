@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvlazy/arena.h>
+
 enum { AHEAD = 32, ROW_MAX = 1 << 16 };
 
 /* ---- making and ending ---- */

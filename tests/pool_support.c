@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvlazy/pool.h>
+
 /* ---- the host ---- */
 
 struct watched_host host;

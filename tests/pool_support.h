@@ -9,6 +9,8 @@
 
 #include "support.h"
 
+#include <kvlazy/pool.h>
+
 enum { PAGE = 4096, IDLE = 500, MAX_CACHES = 6 };
 
 /* Some caches over one host. The first rig's fake is the host of all. */

@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include <kvlazy/engine_cells.h>
+
 enum { IDLE = 500, PAGE = 4096, AHEAD = 32 };
 
 static int bed_setup(void **state)

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvlazy/mask.h>
+
 enum { IDLE = 500 };
 
 static int bed_setup(void **state)

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvlazy/mask.h>
+
 enum { GUARD_BYTES = 64, FILL = 0x5a, N_BATCH = 24 };
 
 /* ---- the rule ---- */

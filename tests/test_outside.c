@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvlazy/engine_cells.h>
+#include <kvlazy/mask.h>
+
 enum { STREAMS = 3, CELLS = 600, IDLE = 500 };
 
 /* The engine: which bytes each cell holds, 0: none. */

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include <kvlazy/pool.h>
+
 #include "unit.h"
 
 /* ---- arguments ---- */

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvlazy/engine_cells.h>
+#include <kvlazy/pool.h>
+
 #include "fail_alloc.h"
 #include "unit.h"
 

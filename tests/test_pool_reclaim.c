@@ -8,6 +8,8 @@
 
 #include <pthread.h>
 
+#include <kvlazy/pool.h>
+
 /* ---- free pages of others first, then idle tokens ---- */
 
 static void free_pages_of_others_go_first(void **state)

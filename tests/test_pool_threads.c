@@ -15,7 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <kvlazy/arena.h>
+#include <kvlazy/engine_cells.h>
 #include <kvlazy/kvlazy.h>
+#include <kvlazy/pool.h>
+#include <kvlazy/reaper.h>
 #include <pthread.h>
 
 #include "unit.h"

@@ -15,6 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <kvlazy/engine_cells.h>
+#include <kvlazy/reaper.h>
+
 enum { IDLE_MS = 30, PATIENCE_MS = 20000, NEVER_MS = 3600000 };
 
 static uint64_t real_ms(void)

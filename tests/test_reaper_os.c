@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <kvlazy/reaper.h>
+
 enum { IDLE_MS = 50 };
 
 static void nap(long ms)
@@ -237,8 +239,9 @@ static void watch_fd(loop *l, int fd)
 /* The timer that wakes the loop when memory can come back. */
 static void set_timer(loop *l, uint64_t next_ms)
 {
-    struct itimerspec when = {.it_value = {0}}; /* zero: it is off */
+    struct itimerspec when;
 
+    memset(&when, 0, sizeof when); /* zero: it is off */
     if (next_ms != UINT64_MAX) {
         when.it_value.tv_sec = (time_t)(next_ms / 1000);
         when.it_value.tv_nsec = (long)(next_ms % 1000) * 1000000 + 1; /* 0 ms is at once, and not off */

@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvlazy/engine_cells.h>
+#include <kvlazy/pool.h>
+
 #include "unit.h"
 
 /* Builds that check all of a cache after every call take fewer steps. */

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvlazy/arena.h>
+
 enum { IDLE = 500, PAGE = 4096 };
 
 static int bed_setup(void **state)

@@ -65,12 +65,12 @@ typedef struct kvlazy_mem {
 
     /* Makes the pages physically present, contents unchanged, so that the first write does not fault.
      * 0, or an errno value, and then any part may have been done. A host that cannot ahead of time
-     * answers 0 and lets the writes fault. */
+     * returns 0 and lets the writes fault. */
     int (*commit)(void *ctx, const kvlazy_range *range, size_t n_range);
 
-    /* Gives the pages back: afterwards they cost nothing and read zero. Ranges are done in order; the
-     * answer is how many leading ones were given back whole. Less than n_range: the next one was refused
-     * (part of it may be gone all the same), those after it were not tried. */
+    /* Gives the pages back: afterwards they cost nothing and read zero. Ranges are done in order. Returns how many
+     * leading ones were given back whole. Less than n_range: the next one was refused (part of it may be gone all the
+     * same), and those after it were not tried. */
     size_t (*decommit)(void *ctx, const kvlazy_range *range, size_t n_range);
 
     /* Bytes of these pages in physical memory now, whole pages. Slow; never called by a hook. */
@@ -97,7 +97,7 @@ typedef struct kvlazy_mem {
     int (*why_refused)(void *ctx, size_t bytes, char *text, size_t text_bytes);
 
     /* Bytes that could be touched now before the machine or a limit on this process runs out of memory; UINT64_MAX:
-     * nobody knows of any. `root` is where the files that say so begin (kvlazy_params.host_root). Asked before growth,
+     * no limit is known. `root` is where the files that say so begin (kvlazy_params.host_root). Asked before growth,
      * at most every 100 ms. NULL: memory has no end. */
     uint64_t (*headroom)(void *ctx, const char *root);
 

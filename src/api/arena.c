@@ -3,6 +3,8 @@
 #include "memory/arena.h"
 #include "api/door.h"
 
+#include <kvlazy/arena.h>
+
 size_t kvlazy_page_bytes(const kvlazy_mem *mem)
 {
     kvlazy_mem whole;

@@ -5,6 +5,8 @@
 #include "api/reclaim.h"
 #include "core/clock.h"
 
+#include <kvlazy/engine_cells.h>
+
 static int refuse(kvlazy_cache *c, int status)
 {
     kvl_count_refusal(&c->counts, status);

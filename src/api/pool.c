@@ -3,6 +3,8 @@
 #include "core/pool.h"
 #include "api/reclaim.h"
 
+#include <kvlazy/pool.h>
+
 int kvlazy_pool_create(uint64_t budget_bytes, kvlazy_pool **pool)
 {
     if (!pool || !budget_bytes)

@@ -7,6 +7,8 @@
 #include "core/lock.h"
 #include "core/shrink.h"
 
+#include <kvlazy/pool.h>
+
 static kvlazy_cache *cache_of(kvl_share *share)
 {
     return (kvlazy_cache *)(void *)((char *)share - offsetof(kvlazy_cache, limits.share));

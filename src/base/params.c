@@ -11,6 +11,8 @@
 #include <bsd/libutil.h>
 #include <bsd/string.h>
 
+#include <kvlazy/engine_cells.h>
+
 void kvlazy_params_init(kvlazy_params *params)
 {
     if (!params)

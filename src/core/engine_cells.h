@@ -9,6 +9,8 @@
 
 #include "base/base.h"
 
+#include <kvlazy/engine_cells.h>
+
 typedef struct kvl_engine {
     kvlazy_cell_ops ops;  /* used_end NULL: the cells are the library's */
     uint64_t sync_due_ms; /* no look at the engine's cells at the end of a batch before */

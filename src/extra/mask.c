@@ -19,6 +19,8 @@
 
 #include <bsd/stdlib.h>
 
+#include <kvlazy/mask.h>
+
 /* What the caller's array holds. It need not be aligned, and may be declared as anything. */
 typedef float __attribute__((may_alias, aligned(1))) f32;
 typedef uint16_t __attribute__((may_alias, aligned(1))) f16;

@@ -10,6 +10,8 @@
 #include "api/watch.h"
 #include "host/wait.h"
 
+#include <kvlazy/reaper.h>
+
 #define MAGIC UINT64_C(0x6b766c7265610001)
 
 enum { CALM_MS = 1000 }; /* between two squeezes */

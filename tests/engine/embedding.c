@@ -47,9 +47,12 @@ static void build(batch *b, const conversation *c)
     }
     for (uint32_t at = 0; at < b->n_token; at += N_UBATCH) {
         const uint32_t left = b->n_token - at;
+        kvlazy_ubatch *u = &b->ubatch[b->n_ubatch++];
 
-        b->ubatch[b->n_ubatch++] =
-            (kvlazy_ubatch){.n_token = left < N_UBATCH ? left : N_UBATCH, .pos = b->pos + at, .seq = b->seq + at};
+        memset(u, 0, sizeof *u);
+        u->n_token = left < N_UBATCH ? left : (uint32_t)N_UBATCH;
+        u->pos = b->pos + at;
+        u->seq = b->seq + at;
     }
 }
 
@@ -149,9 +152,16 @@ typedef struct idle {
     bool stop;
 } idle;
 
+static void start_idle(idle *t)
+{
+    memset(t, 0, sizeof *t);
+    CHECK(pthread_mutex_init(&t->lock, NULL) == 0);
+    CHECK(pthread_cond_init(&t->wake, NULL) == 0);
+}
+
 static void *idle_thread(void *arg)
 {
-    idle *t = arg;
+    idle *t = (idle *)arg;
 
     pthread_mutex_lock(&t->lock);
     while (!t->stop) {
@@ -237,14 +247,16 @@ static void print_line(void *ctx, int level, const char *text)
     static const char *const name[] = {"error", "warn", "info", "debug"};
 
     if (level <= KVLAZY_LOG_INFO) {
-        fprintf(ctx, "kvlazy %s: %s\n", name[level], text);
+        fprintf((FILE *)ctx, "kvlazy %s: %s\n", name[level], text);
     }
 }
 
 static void print_stats(const kvlazy_cache *cache)
 {
-    kvlazy_stats_info info = {.struct_size = sizeof info};
+    kvlazy_stats_info info;
 
+    memset(&info, 0, sizeof info);
+    info.struct_size = sizeof info;
     if (kvlazy_stats(cache, &info) == KVLAZY_OK) {
         printf("kv: %llu MiB touched of %llu reserved, %llu cells live under a cap of %llu; "
                "%llu evictions (%llu cells), %llu refusals\n",
@@ -259,12 +271,15 @@ static void print_stats(const kvlazy_cache *cache)
 
 static void with_one_cache(void)
 {
-    const kvlazy_layer layer = {.id = 0, .k_row_bytes = 2048, .v_row_bytes = 2048};
-    conversation all[N_CONVERSATION] = {{.seq = 0, .n = 300}, {.seq = 1, .n = 100}, {.seq = 2, .n = 200}};
-    idle t = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+    conversation all[N_CONVERSATION] = {{0, 300, 0}, {1, 100, 0}, {2, 200, 0}};
     kvlazy_params params;
+    kvlazy_layer layer;
     pthread_t thread;
+    idle t;
 
+    start_idle(&t);
+    memset(&layer, 0, sizeof layer);
+    layer.k_row_bytes = layer.v_row_bytes = 2048;
     kvlazy_params_init(&params);
     params.kv_size = 512;
     params.n_seq_max = N_CONVERSATION;
@@ -299,11 +314,13 @@ static void with_one_cache(void)
 
 static void with_two_caches(void)
 {
-    const kvlazy_layer layers[] = {{.id = 0, .k_row_bytes = 512, .v_row_bytes = 512}, {.id = 0, .k_row_bytes = 512}};
-    conversation c = {.seq = 1, .n = 400};
+    conversation c = {1, 400, 0};
     kvlazy_cache *full, *window;
+    kvlazy_layer layers[2];
     batch b;
 
+    memset(layers, 0, sizeof layers);
+    layers[0].k_row_bytes = layers[0].v_row_bytes = layers[1].k_row_bytes = 512;
     CHECK(create_both(layers, &full, &window) == KVLAZY_OK);
     while (c.n_cached < c.n) {
         CHECK(kvlazy_init_batch(full) == KVLAZY_OK); /* of both */

@@ -9,6 +9,7 @@
 #ifndef KVLAZY_TESTS_ENGINE_KV_H
 #define KVLAZY_TESTS_ENGINE_KV_H
 
+#include <kvlazy/engine_cells.h>
 #include <kvlazy/kvlazy.h>
 
 #include <string.h>

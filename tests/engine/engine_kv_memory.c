@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvlazy/engine_cells.h>
+
 typedef struct memory_kv {
     engine_kv base;
     engine_cells cells;
@@ -368,15 +370,15 @@ static int make_room(memory_kv *m, const engine_kv_config *config)
 
 static int open_cache(memory_kv *m, const engine_kv_config *config)
 {
-    const kvlazy_cell_ops ops = {
-        .struct_size = sizeof ops,
-        .ctx = m,
-        .used_end = cells_used_end,
-        .is_used = cells_is_used,
-        .move = cells_move,
-        .vacate = cells_vacate,
-    };
+    kvlazy_cell_ops ops;
 
+    memset(&ops, 0, sizeof ops);
+    ops.struct_size = sizeof ops;
+    ops.ctx = m;
+    ops.used_end = cells_used_end;
+    ops.is_used = cells_is_used;
+    ops.move = cells_move;
+    ops.vacate = cells_vacate;
     return engine_kv_open(&m->base, config, &ops);
 }
 

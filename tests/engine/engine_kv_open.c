@@ -6,6 +6,9 @@
  */
 #include "engine_kv.h"
 
+#include <kvlazy/arena.h>
+#include <kvlazy/engine_cells.h>
+
 enum { ALIGN_BYTES = 32 }; /* of tensors in an engine's buffer, far less than a page */
 
 static size_t align_up(size_t n_bytes)
@@ -19,7 +22,10 @@ static size_t align_up(size_t n_bytes)
 static void carve(kvlazy_tensor *t, char *base, size_t *end, const engine_kv_config *config, size_t row_bytes,
                   uint32_t n_channel)
 {
-    *t = (kvlazy_tensor){.data = base != NULL ? base + *end : NULL, .row_bytes = row_bytes, .n_channel = n_channel};
+    memset(t, 0, sizeof *t);
+    t->data = base != NULL ? base + *end : NULL;
+    t->row_bytes = row_bytes;
+    t->n_channel = n_channel;
     if (n_channel != 0) {
         t->cell_stride = row_bytes / n_channel;
         t->channel_stride = align_up(t->cell_stride * config->kv_size);

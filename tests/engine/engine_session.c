@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvlazy/arena.h>
+
 enum {
     KV_SIZE = 2048,
     KV_SIZE_INITIAL = 256,

@@ -14,16 +14,18 @@
 
 int main(void)
 {
-    const kvlazy_layer layer = {.id = 0, .k_row_bytes = 2048, .v_row_bytes = 2048};
     const kvlazy_pos pos[] = {0, 1, 2, 3};
     const kvlazy_seq_id seq[] = {0, 0, 0, 0};
-    const kvlazy_ubatch ubatch = {.n_token = 4, .pos = pos, .seq = seq};
     kvlazy_params params;
+    kvlazy_layer layer;
+    kvlazy_ubatch ubatch;
     kvlazy_cache *cache;
     kvlazy_tensor k, v;
     kvlazy_slot slot;
     uint64_t next_ms;
 
+    memset(&layer, 0, sizeof layer); /* layer 0 of the model, with rows of 2 KiB */
+    layer.k_row_bytes = layer.v_row_bytes = 2048;
     kvlazy_params_init(&params);
     params.kv_size = 131072;       /* the longest context: reserved, not touched */
     params.kv_size_initial = 4096; /* what idle conversations may keep */
@@ -33,6 +35,10 @@ int main(void)
     MUST(kvlazy_k(cache, 0, &k)); /* these addresses never change */
     MUST(kvlazy_v(cache, 0, &v));
 
+    memset(&ubatch, 0, sizeof ubatch);
+    ubatch.n_token = 4;
+    ubatch.pos = pos;
+    ubatch.seq = seq;
     MUST(kvlazy_init_batch(cache));
     MUST(kvlazy_prepare(cache, &ubatch, 1, &slot));
     MUST(kvlazy_apply_ubatch(cache, &slot, &ubatch));

@@ -13,6 +13,7 @@
 
 #include <string.h>
 
+#include <kvlazy/engine_cells.h>
 #include <kvlazy/kvlazy.h>
 
 enum { KV_SIZE = 4096, INITIAL = 256, IDLE_MS = 30000, ROW_BYTES = 1024 };

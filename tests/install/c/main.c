@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* A stranger's program: puts one token through the hooks and prints the version. */
+/* A stranger's program: puts one token through the hooks, uses each optional header, and prints the version. */
 #include <kvlazy/kvlazy.h>
+
+#include <kvlazy/arena.h>
+#include <kvlazy/engine_cells.h>
+#include <kvlazy/mask.h>
+#include <kvlazy/pool.h>
+#include <kvlazy/reaper.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +34,27 @@ static int one_token(kvlazy_cache *cache)
     return status;
 }
 
+static int each_part(kvlazy_cache *cache)
+{
+    kvlazy_arena *arena = NULL;
+    kvlazy_pool *pool = NULL;
+    void *base;
+    int status = kvlazy_arena_create(NULL, kvlazy_page_bytes(NULL), &arena, &base);
+
+    if (status == KVLAZY_OK)
+        status = kvlazy_arena_destroy(arena);
+    if (status == KVLAZY_OK)
+        status = kvlazy_pool_create(1 << 20, &pool);
+    if (status == KVLAZY_OK)
+        status = kvlazy_pool_destroy(pool);
+    kvlazy_reaper_destroy(NULL);
+    if (status == KVLAZY_OK && kvlazy_touch(cache, 0, 1) != KVLAZY_ENOTSUP) /* it keeps its cells itself */
+        status = KVLAZY_ESTATE;
+    if (status == KVLAZY_OK && kvlazy_mask(cache, NULL, NULL, NULL) != KVLAZY_EINVAL)
+        status = KVLAZY_ESTATE;
+    return status;
+}
+
 int main(void)
 {
     kvlazy_layer layer = {.k_row_bytes = 64, .v_row_bytes = 64};
@@ -42,6 +69,8 @@ int main(void)
     int status = kvlazy_create(&params, &cache);
     if (status == KVLAZY_OK)
         status = one_token(cache);
+    if (status == KVLAZY_OK)
+        status = each_part(cache);
     int has_token = kvlazy_seq_pos_max(cache, 0) == 0;
     kvlazy_destroy(cache);
 

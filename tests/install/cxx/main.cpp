@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A stranger's program in C++: puts one token through the hooks and prints the version.
+// A stranger's program in C++: puts one token through the hooks, uses each optional header, and prints the version.
+#include <kvlazy/arena.h>
+#include <kvlazy/engine_cells.h>
 #include <kvlazy/kvlazy.h>
+#include <kvlazy/mask.h>
+#include <kvlazy/pool.h>
+#include <kvlazy/reaper.h>
 
 #include <cstring>
 #include <iostream>
@@ -37,6 +42,23 @@ static void one_token(kvlazy_cache *cache)
         throw std::runtime_error("the token is not there");
 }
 
+static void each_part(kvlazy_cache *cache)
+{
+    kvlazy_arena *arena = nullptr;
+    kvlazy_pool *pool = nullptr;
+    void *base = nullptr;
+
+    must(kvlazy_arena_create(nullptr, kvlazy_page_bytes(nullptr), &arena, &base));
+    must(kvlazy_arena_destroy(arena));
+    must(kvlazy_pool_create(1 << 20, &pool));
+    must(kvlazy_pool_destroy(pool));
+    kvlazy_reaper_destroy(nullptr);
+    if (kvlazy_touch(cache, 0, 1) != KVLAZY_ENOTSUP) // it keeps its cells itself
+        throw std::runtime_error("cells of the library's were touched");
+    if (kvlazy_mask(cache, nullptr, nullptr, nullptr) != KVLAZY_EINVAL)
+        throw std::runtime_error("a mask of no slot was filled");
+}
+
 int main()
 try {
     kvlazy_layer layer{};
@@ -52,6 +74,7 @@ try {
     std::unique_ptr<kvlazy_cache, decltype(&kvlazy_destroy)> owner(cache, kvlazy_destroy);
 
     one_token(cache);
+    each_part(cache);
     std::cout << "kvlazy " << kvlazy_version_string() << ": success\n";
     return kvlazy_version() == KVLAZY_VERSION ? 0 : 1;
 } catch (const std::exception &e) {
