@@ -30,6 +30,10 @@ typedef struct kvl_stream {
     uint32_t min_age;  /* fallow cells younger than this stay */
     bool give_read;    /* pages that were only read go too */
 
+    /* scratch of release */
+    uint32_t first_dead_end;  /* the first dead run of the stream ends here; 0: its first cell is kept */
+    uint32_t last_dead_begin; /* the last begins here; kv_size: its last cell is kept */
+
     /* scratch of prepare */
     uint32_t next_free; /* where its search for free cells stands */
     kvl_cells trial;    /* with a window: cells as earlier ubatches would leave them */

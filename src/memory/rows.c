@@ -225,14 +225,18 @@ bool kvl_rows_are_touched(const kvl_rows *r, uint32_t stream, uint32_t begin, ui
 
 /* ------------------------------------------------------------------------------------------- rows */
 
-void kvl_rows_zero(kvl_rows *r, uint32_t stream, uint32_t begin, uint32_t end)
+void kvl_rows_zero(kvl_rows *r, const kvl_run *run, uint32_t n_run)
 {
     const kvl_geometry *g = &r->geometry;
 
-    for (const kvl_tensor *t = g->tensor; t < g->tensor + g->n_host; t++)
-        for (uint32_t lane = 0; lane < t->n_lane; lane++)
-            for (uint32_t cell = begin; cell < end;)
-                kvl_arena_zero(g->arena[t->arena], next_span(t, lane_base(t, stream, lane), &cell, end));
+    for (const kvl_tensor *t = g->tensor; n_run && t < g->tensor + g->n_host; t++)
+        for (uint32_t lane = 0; lane < t->n_lane; lane++) {
+            uint64_t base = lane_base(t, run->stream, lane);
+
+            for (const kvl_run *at = run; at < run + n_run; at++)
+                for (uint32_t cell = at->begin; cell < at->end;)
+                    kvl_arena_zero(g->arena[t->arena], next_span(t, base, &cell, at->end));
+        }
 }
 
 void kvl_rows_copy(kvl_rows *r, kvl_run from, uint32_t to_stream, uint32_t to)

@@ -52,8 +52,8 @@ uint64_t kvl_rows_resident_bytes(const kvl_rows *rows);
 /* Whether every page under the cells [begin, end) is touched. */
 bool kvl_rows_are_touched(const kvl_rows *rows, uint32_t stream, uint32_t begin, uint32_t end);
 
-/* Zeroes those rows that lie on touched pages. */
-void kvl_rows_zero(kvl_rows *rows, uint32_t stream, uint32_t begin, uint32_t end);
+/* Zeroes what of these runs, all of one stream, lies on touched pages, lane by lane. */
+void kvl_rows_zero(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 
 /* Copies a run of rows to the cells of a stream from `to` on. The two do not overlap. */
 void kvl_rows_copy(kvl_rows *rows, kvl_run from, uint32_t to_stream, uint32_t to);
