@@ -175,7 +175,7 @@ struct kvlazy_cache {
     kvlazy_seq_id *order; /* [n_seq_max] scratch: the sequences of a batch */
     kvl_rank *rank;       /* [n_seq_max] scratch: the sequences that may lose tokens, longest idle first */
     kvl_plan plan;
-    kvlazy_pos *mask_key; /* [n_mask_key] scratch of mask; INT32_MAX all of it between two calls */
+    kvlazy_pos *mask_key; /* [n_mask_key] scratch of one call of mask: a row, or a position a cell */
     uint32_t n_mask_key;
 
     uint64_t epoch_ms;      /* stamps of cells count from here */
