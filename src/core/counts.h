@@ -22,7 +22,7 @@ static inline void kvl_count_refusal(kvl_counts *counts, int status)
 
 /* What kvlazy_mask keeps between two calls. */
 typedef struct kvl_mask_scratch {
-    kvlazy_pos *key; /* [n_key]; INT32_MAX all of it between two calls */
+    kvlazy_pos *key; /* [n_key] scratch of one call: a row, or a position a cell */
     uint32_t n_key;
 } kvl_mask_scratch;
 

@@ -3,23 +3,25 @@
  * mask: which cells each token of an applied slot sees, as the numbers an attention kernel adds. Called by
  * engines that keep no mask of their own; reads the cells, changes none, and nothing depends on it.
  *
- * All that a token sees of its sequence is a range of positions, so a row is one comparison a cell, without a
- * branch, over the positions of one sequence in the order of cells:
+ * All that a token sees of its sequence is a range of positions, which is a range of the entries of the sequence's
+ * index. The row of a sequence's first token is made in the cache's scratch, run by run of neighbouring cells; for
+ * the next token the few cells are changed there in which the two rows differ. Every row is copied out of it:
  *
  *     cell            0    1    2    3    4    5    6 …
- *     owned by s      x         x    x
- *     key             0  MAX    1    2  MAX  MAX  MAX        the cache's scratch, all MAX between two runs
- *     row at pos 1    0 -inf    0 -inf -inf -inf -inf
+ *     position        0         1    2         3              of the tokens of one sequence
+ *     row at pos 1    0 -inf    0 -inf -inf -inf -inf         all hidden, then entries 0 and 1 shown
+ *     row at pos 2    0 -inf    0    0 -inf -inf -inf         entry 2 shown too
  *
- * Tokens of one sequence that follow one another share the keys; these are written from the index of the
- * sequence, and taken back from there, so that a row for one token costs no second look at all cells.
+ * The longest run of shown cells is not copied but written as zeros, so that nothing is read for it. With ALiBi
+ * every row differs from the one before in all its cells: the scratch then keeps the position of each cell, and a
+ * row is computed from these.
  */
 #include "api/door.h"
 #include "core/apply.h"
 
-#include <bsd/stdlib.h>
-
 #include <kvlazy/mask.h>
+
+#include <bsd/stdlib.h>
 
 /* What the caller's array holds. It need not be aligned, and may be declared as anything. */
 typedef float __attribute__((may_alias, aligned(1))) f32;
@@ -36,25 +38,112 @@ typedef struct view {
 
 /* ------------------------------------------------------------------------------------------- rows */
 
-static void fill_f32(f32 *restrict out, const kvlazy_pos *restrict key, uint32_t n, view v)
-{
-    uint32_t begin = (uint32_t)v.begin, span = (uint32_t)v.end - begin;
+/* Numbers of which every one is 0 or -infinity. */
+typedef struct row {
+    void *at;
+    int type;
+    uint32_t solid_begin, solid_end; /* cells that are all shown; of several runs the longest, as far as is known */
+} row;
 
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = (uint32_t)key[i] - begin > span ? HIDDEN_F32 : 0.0f;
+static size_t element_bytes(int type)
+{
+    return type == KVLAZY_MASK_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-static void fill_f16(f16 *restrict out, const kvlazy_pos *restrict key, uint32_t n, view v)
+/* Writes n cells from `cell` on: shown ones are 0. */
+static void put(const row *r, uint32_t cell, uint32_t n, bool shown)
 {
-    uint32_t begin = (uint32_t)v.begin, span = (uint32_t)v.end - begin;
+    if (r->type == KVLAZY_MASK_F32) {
+        f32 *out = (f32 *)r->at + cell, value = shown ? 0.0f : HIDDEN_F32;
 
-    if (!begin) /* half the work: worth a loop where a mask has half the bytes */
         for (uint32_t i = 0; i < n; i++)
-            out[i] = key[i] > v.end ? HIDDEN_F16 : 0;
+            out[i] = value;
+    } else {
+        f16 *out = (f16 *)r->at + cell, value = shown ? 0 : HIDDEN_F16;
+
+        for (uint32_t i = 0; i < n; i++)
+            out[i] = value;
+    }
+}
+
+static void show(row *r, uint32_t cell, uint32_t n)
+{
+    put(r, cell, n, true);
+    if (cell == r->solid_end) {
+        r->solid_end += n;
+    } else if (n > r->solid_end - r->solid_begin) {
+        r->solid_begin = cell;
+        r->solid_end = cell + n;
+    }
+}
+
+/* Of what a hole leaves of the solid cells the longer side stays. */
+static void cut_solid(row *r, uint32_t begin, uint32_t end)
+{
+    if (end <= r->solid_begin || begin >= r->solid_end)
+        return;
+    uint32_t before = begin > r->solid_begin ? begin - r->solid_begin : 0;
+    uint32_t behind = end < r->solid_end ? r->solid_end - end : 0;
+    if (before < behind)
+        r->solid_begin = end;
     else
-        for (uint32_t i = 0; i < n; i++)
-            out[i] = (uint32_t)key[i] - begin > span ? HIDDEN_F16 : 0;
+        r->solid_end = r->solid_begin + before;
 }
+
+static void hide(row *r, uint32_t cell, uint32_t n)
+{
+    put(r, cell, n, false);
+    cut_solid(r, cell, cell + n);
+}
+
+/* Whether n entries lie in cells that follow one another. */
+static bool are_neighbours(const kvl_entry *entry, uint32_t n)
+{
+    uint32_t differs = 0, cell = entry->cell;
+
+    if (entry[n - 1].cell - cell != n - 1)
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        differs |= entry[i].cell ^ (cell + i);
+    return !differs;
+}
+
+static void put_scattered(row *r, const kvl_entry *entry, uint32_t n, bool shown)
+{
+    if (r->type == KVLAZY_MASK_F32) {
+        f32 *out = r->at, value = shown ? 0.0f : HIDDEN_F32;
+
+        for (uint32_t i = 0; i < n; i++)
+            out[entry[i].cell] = value;
+    } else {
+        f16 *out = r->at, value = shown ? 0 : HIDDEN_F16;
+
+        for (uint32_t i = 0; i < n; i++)
+            out[entry[i].cell] = value;
+    }
+    for (uint32_t i = 0; !shown && i < n; i++)
+        cut_solid(r, entry[i].cell, entry[i].cell + 1);
+}
+
+/* Shows or hides the cells of the entries [begin, end). A piece of them that lies in one run is written as such. */
+static void put_entries(row *r, const kvl_index *index, uint32_t begin, uint32_t end, bool shown)
+{
+    enum { PIECE = 64 };
+
+    for (uint32_t i = begin, n; i < end; i += n) {
+        const kvl_entry *entry = kvl_index_at(index, i);
+
+        n = (uint32_t)kvl_min(end - i, PIECE);
+        if (!are_neighbours(entry, n))
+            put_scattered(r, entry, n, shown);
+        else if (shown)
+            show(r, entry->cell, n);
+        else
+            hide(r, entry->cell, n);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- distances */
 
 /* With ALiBi a row is put together from bits: a choice between two floats would be a branch to the compiler, which
  * may not compute what is not chosen. Of cells that are hidden the distance is anything. */
@@ -124,11 +213,6 @@ typedef struct job {
     kvlazy_mask_info mask; /* resolved: no 0 stands for anything else */
 } job;
 
-static size_t element_bytes(int type)
-{
-    return type == KVLAZY_MASK_F32 ? sizeof(float) : sizeof(uint16_t);
-}
-
 static void *element_at(const job *j, uint32_t token, uint32_t cell)
 {
     return (char *)j->mask.data + (token * j->mask.row_stride + cell) * element_bytes(j->mask.type);
@@ -168,72 +252,129 @@ static view view_of(const job *j, uint32_t token)
 
 /* ------------------------------------------------------------------------------------------- filling */
 
-static void fill_row(const job *j, uint32_t token, view v)
-{
-    const kvlazy_mask_info *m = &j->mask;
-    const kvlazy_pos *key = j->cache->mask.key;
-    void *out = element_at(j, token, 0);
+/* Entries of a sequence's index, [first, last). */
+typedef struct span {
+    uint32_t first, last;
+} span;
 
-    if (m->type == KVLAZY_MASK_F32)
-        (m->alibi ? fill_f32_alibi : fill_f32)(out, key, m->n_kv, v);
-    else
-        (m->alibi ? fill_f16_alibi : fill_f16)(out, key, m->n_kv, v);
+static span span_of(const kvl_index *index, view v)
+{
+    return (span){kvl_index_below(index, v.begin), kvl_index_below(index, v.end + 1)};
 }
 
-static void hide(const job *j, uint32_t token, uint32_t cell)
+/* Makes of a row that shows the entries `from` one that shows `to`; what is in both is not touched. */
+static void turn(row *r, const kvl_index *index, span from, span to)
 {
-    if (j->mask.type == KVLAZY_MASK_F32)
-        *(f32 *)element_at(j, token, cell) = HIDDEN_F32;
-    else
-        *(f16 *)element_at(j, token, cell) = HIDDEN_F16;
+    put_entries(r, index, from.first, kvl_min(from.last, to.first), false);
+    put_entries(r, index, kvl_max(from.first, to.last), from.last, false);
+    put_entries(r, index, to.first, kvl_min(to.last, from.first), true);
+    put_entries(r, index, kvl_max(to.first, from.last), to.last, true);
 }
 
 /* With position planes, tokens of one image share a position and are read line by line. */
 static void hide_unread(const job *j, uint32_t token, const kvl_index *index)
 {
+    row r = {.at = element_at(j, token, 0), .type = j->mask.type};
     const kvl_cells *cells = cells_of(j, token);
-    kvlazy_pos pos = j->ubatch->pos[token], y = plane_of(j, token, 1), x = plane_of(j, token, 2);
+    kvlazy_pos pos = j->ubatch->pos[token];
 
+    if (!j->mask.causal || j->cache->params.n_pos_per_token == 1)
+        return;
+    kvlazy_pos y = plane_of(j, token, 1), x = plane_of(j, token, 2);
     for (uint32_t i = kvl_index_below(index, pos); i < index->n && kvl_index_at(index, i)->pos == pos; i++) {
         uint32_t cell = kvl_index_at(index, i)->cell;
 
         if (cells->ext_y[cell] > y || (cells->ext_y[cell] == y && cells->ext_x[cell] > x))
-            hide(j, token, cell);
+            put(&r, cell, 1, false);
     }
 }
 
-/* Rows of tokens that have their first sequence in common. */
-static void fill_run(const job *j, uint32_t begin, uint32_t end)
+/* The row of a token, out of the scratch. Two calls more pay where the solid cells are many. */
+static void copy_row(const job *j, uint32_t token, const row *r)
+{
+    size_t element = element_bytes(r->type), bytes = j->mask.n_kv * element;
+    size_t begin = r->solid_begin * element, end = r->solid_end * element;
+    char *out = element_at(j, token, 0);
+    const char *from = r->at;
+
+    if (end - begin < bytes / 2) {
+        memcpy(out, from, bytes);
+    } else {
+        memcpy(out, from, begin);
+        memset(out + begin, 0, end - begin);
+        memcpy(out + end, from + end, bytes - end);
+    }
+}
+
+/* Rows of tokens that have their first sequence in common. The scratch `r` hides every cell, before and after. */
+static void fill_run(const job *j, uint32_t begin, uint32_t end, row *r)
 {
     const kvl_index *index = kvl_cells_index(cells_of(j, begin), seq_of(j, begin));
-    kvlazy_pos *key = j->cache->mask.key, low = INT32_MAX, high = 0;
+    span seen = {0, 0};
 
     for (uint32_t i = begin; i < end; i++) {
-        view v = view_of(j, i);
+        span next = span_of(index, view_of(j, i));
 
-        low = v.begin < low ? v.begin : low;
-        high = v.end > high ? v.end : high;
+        turn(r, index, seen, next);
+        seen = next;
+        copy_row(j, i, r);
+        hide_unread(j, i, index);
     }
-    uint32_t first = kvl_index_below(index, low), last = kvl_index_below(index, high + 1);
-    for (uint32_t i = first; i < last; i++)
+    if (end < j->ubatch->n_token) /* or else nothing reads the scratch any more */
+        turn(r, index, seen, (span){0, 0});
+}
+
+static void fill_row_alibi(const job *j, uint32_t token, const kvlazy_pos *key)
+{
+    void *out = element_at(j, token, 0);
+    view v = view_of(j, token);
+
+    if (j->mask.type == KVLAZY_MASK_F32)
+        fill_f32_alibi(out, key, j->mask.n_kv, v);
+    else
+        fill_f16_alibi(out, key, j->mask.n_kv, v);
+}
+
+/* The same with ALiBi. Every key is HIDDEN_KEY, before and after. */
+static void fill_run_alibi(const job *j, uint32_t begin, uint32_t end, kvlazy_pos *key)
+{
+    const kvl_index *index = kvl_cells_index(cells_of(j, begin), seq_of(j, begin));
+    span any = {index->n, 0};
+
+    for (uint32_t i = begin; i < end; i++) {
+        span seen = span_of(index, view_of(j, i));
+
+        any = (span){kvl_min(any.first, seen.first), kvl_max(any.last, seen.last)};
+    }
+    for (uint32_t i = any.first; i < any.last; i++)
         key[kvl_index_at(index, i)->cell] = kvl_index_at(index, i)->pos;
     for (uint32_t i = begin; i < end; i++) {
-        fill_row(j, i, view_of(j, i));
-        if (j->mask.causal && j->cache->params.n_pos_per_token > 1)
-            hide_unread(j, i, index);
+        fill_row_alibi(j, i, key);
+        hide_unread(j, i, index);
     }
-    for (uint32_t i = first; i < last; i++)
+    for (uint32_t i = any.first; i < any.last; i++)
         key[kvl_index_at(index, i)->cell] = HIDDEN_KEY;
 }
 
 static void fill(const job *j)
 {
+    row r = {.at = j->cache->mask.key, .type = j->mask.type};
+    kvlazy_pos *key = j->cache->mask.key;
     uint32_t n = j->ubatch->n_token;
 
+    if (j->mask.alibi)
+        for (uint32_t i = 0; i < j->mask.n_kv; i++)
+            key[i] = HIDDEN_KEY;
+    else
+        put(&r, 0, j->mask.n_kv, false);
     for (uint32_t begin = 0, end; begin < n; begin = end) {
         for (end = begin + 1; end < n && seq_of(j, end) == seq_of(j, begin);)
             end++;
-        fill_run(j, begin, end);
+        KVL_ASSERT(cells_of(j, begin)->used_end <= j->mask.n_kv);
+        if (j->mask.alibi)
+            fill_run_alibi(j, begin, end, key);
+        else
+            fill_run(j, begin, end, &r);
     }
 }
 
@@ -278,16 +419,14 @@ static int check(job *j, const kvlazy_slot *slot)
     return KVLAZY_OK;
 }
 
-/* The scratch grows with n_kv; what is new hides every cell, as the rest does. */
-static int reserve_keys(kvlazy_cache *c, uint32_t n_kv)
+/* The scratch grows with n_kv, and has room for a row of either type and for keys. */
+static int reserve_scratch(kvlazy_cache *c, uint32_t n_kv)
 {
     if (KVL_LIKELY(n_kv <= c->mask.n_key))
         return KVLAZY_OK;
     kvlazy_pos *key = reallocarray(c->mask.key, n_kv, sizeof *key);
     if (!key)
         return KVLAZY_ENOMEM;
-    for (uint32_t i = c->mask.n_key; i < n_kv; i++)
-        key[i] = HIDDEN_KEY;
     c->mask.key = key;
     c->mask.n_key = n_kv;
     return KVLAZY_OK;
@@ -305,7 +444,7 @@ int kvlazy_mask(const kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy
     kvl_struct_copy(&j.mask, sizeof j.mask, mask, mask->struct_size);
     int status = check(&j, slot);
     if (!status)
-        status = reserve_keys(j.cache, j.mask.n_kv);
+        status = reserve_scratch(j.cache, j.mask.n_kv);
     if (status)
         return kvl_leave(cache, status);
     kvl_note_read(j.cache, j.planned, j.mask.n_kv);
