@@ -124,7 +124,7 @@ expect 2 "needs root" --dir "$dir/work"
 
 # A signal ends the command that runs, and cleans up, even if another comes meanwhile.
 rm=$(command -v rm)
-script rm <<<"kill -TERM \$PPID; exec $rm \"\$@\""
+script rm <<<"kill -TERM \$PPID \$\$; exec $rm \"\$@\""
 script id <<<'echo 0'
 script git <<<'case "$*" in *ls-files*) printf "%s\0" README.md ;; esac'
 script debootstrap <<<"echo \$\$ >$dir/pid; exec sleep 1000"
