@@ -17,9 +17,7 @@ struct bench_config {
     const char *plot_path;  /* NULL: no plot */
     const char *data_dir;   /* where the plot's data go */
     bool keys, micro, replay;
-    bool cells;   /* the figures of cells, and nothing else */
-    bool tensors; /* the figures of layouts, and nothing else */
-    bool idle;    /* the figures of the idle side, and nothing else */
+    const char *part; /* the figures of this part, "cells" for instance, and nothing else; NULL: all but the parts */
     bool seed_slot_clock; /* the seed policy has an idle clock a slot, not one for the cache */
     uint32_t take;        /* every take-th request of the trace */
     uint32_t n_slot, kv_size, kv_initial, idle_ms, n_layer, row_bytes;
@@ -40,6 +38,9 @@ struct bench_config {
 void bench_config_default(struct bench_config *config);
 /** Reads the command line. Exits with 0 after --help, and with 2 and a line on stderr for a bad option. */
 void bench_config_parse(struct bench_config *config, int argc, char **argv);
+
+/** Whether figures have a part of this name. main.c has the list. */
+bool bench_is_part(const char *name);
 
 static inline uint32_t bench_tensors(const struct bench_config *config)
 {

@@ -6,9 +6,11 @@
 #include "cells.h"
 #include "idle.h"
 #include "micro.h"
+#include "scale.h"
 #include "tensors.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 struct measure {
@@ -29,9 +31,47 @@ static const struct measure tensors[] = {
 };
 
 static const struct measure idle[] = {
-    {"floor", idle_floor}, {"return", idle_return}, {"hooks", idle_hook},   {"swing", idle_swing},
+    {"floor", idle_floor}, {"return", idle_return}, {"hooks", idle_hook},    {"swing", idle_swing},
     {"pool", idle_pool},   {"costs", idle_cost},    {"engine", idle_engine},
 };
+
+/* bytes first: on a heap that nothing else has used */
+static const struct measure cells[] = {
+    {"bytes", cells_bytes},
+    {"operations", cells_operations},
+    {"masks", cells_mask},
+};
+
+static const struct measure scale[] = {
+    {"bookkeeping", scale_bookkeeping}, {"plans", scale_plans},         {"hooks", scale_hook},
+    {"windows", scale_window},          {"sequences", scale_sequences}, {"hosts", scale_host},
+};
+
+#define PART(name)                                    \
+    {                                                 \
+#name, name, sizeof(name) / sizeof((name)[0]) \
+    }
+
+static const struct part {
+    const char *name;
+    const struct measure *measure;
+    size_t n;
+} parts[] = {PART(cells), PART(tensors), PART(idle), PART(scale)};
+
+static const struct part *find_part(const char *name)
+{
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (strcmp(parts[i].name, name) == 0) {
+            return &parts[i];
+        }
+    }
+    return NULL;
+}
+
+bool bench_is_part(const char *name)
+{
+    return find_part(name) != NULL;
+}
 
 /* Every figure gets its chance; one that fails does not hide the others. */
 static int measure_all(const struct bench_config *config, const struct measure *measure, size_t n)
@@ -53,16 +93,6 @@ static int measure_all(const struct bench_config *config, const struct measure *
         status = here < 0 ? -1 : status;
     }
     return status;
-}
-
-static int measure_cells(const struct bench_config *config)
-{
-    /* bytes first: on a heap that nothing else has used */
-    if (cells_bytes(config) == 0 && cells_operations(config) == 0 && cells_mask(config) == 0) {
-        return 0;
-    }
-    fprintf(stderr, "bench: cells: %s\n", bench_why());
-    return -1;
 }
 
 static int serve(const struct bench_config *config, const struct trace *trace)
@@ -97,17 +127,12 @@ int main(int argc, char **argv)
     }
     int status = 0;
     report_begin(&config);
-    if (config.cells) {
-        status = measure_cells(&config);
+    if (config.part != NULL) {
+        const struct part *part = find_part(config.part);
+        status = measure_all(&config, part->measure, part->n);
     }
     if (config.micro) {
         status = measure_all(&config, micro, sizeof(micro) / sizeof(micro[0]));
-    }
-    if (config.tensors) {
-        status = measure_all(&config, tensors, sizeof(tensors) / sizeof(tensors[0]));
-    }
-    if (config.idle) {
-        status = measure_all(&config, idle, sizeof(idle) / sizeof(idle[0]));
     }
     if (config.replay && serve(&config, &trace) != 0) {
         status = -1;

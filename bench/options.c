@@ -20,6 +20,7 @@ static const char help_options[] =
     "       bench/run cells [--keys]\n"
     "       bench/run tensors [--keys]\n"
     "       bench/run idle [--keys]\n"
+    "       bench/run scale [--keys]\n"
     "\n"
     "Replays requests against the slots of an inference server, on a virtual clock, and shows where K/V memory\n"
     "goes under four policies: eager (cleared when created), demand (touched on use, never returned), seed (grows\n"
@@ -75,6 +76,9 @@ static const char help_words[] =
     "from the last token to memory back, what a hook waits that comes into a release or a compaction, system calls of "
     "a\n"
     "load that swings, and budgets across caches under threads; nothing else is measured then.\n"
+    "\n"
+    "scale: what many sequences, shared prefixes, full windows, streams and layers cost, as the ratio of two sizes four\n"
+    "apart, and the bytes of the library's own bookkeeping; nothing else is measured then.\n"
     "\n"
     "The micro figures are of the default geometry whatever the options say.\n"
     "Public traces of this form: Azure LLM inference traces 2023, AzurePublicDataset, CC-BY 4.0\n"
@@ -316,21 +320,14 @@ void bench_config_parse(struct bench_config *config, int argc, char **argv)
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         read_option(config, option, optarg);
     }
-    if (optind < argc && strcmp(argv[optind], "cells") == 0) {
-        config->cells = true;
-        optind++;
-    } else if (optind < argc && strcmp(argv[optind], "tensors") == 0) {
-        config->tensors = true;
-        optind++;
-    } else if (optind < argc && strcmp(argv[optind], "idle") == 0) {
-        config->idle = true;
-        optind++;
+    if (optind < argc && bench_is_part(argv[optind])) {
+        config->part = argv[optind++];
     }
     if (optind < argc) {
         fprintf(stderr, "bench: %s: not an option; see bench/run --help\n", argv[optind]);
         exit(2);
     }
-    if (config->cells || config->tensors || config->idle) {
+    if (config->part != NULL) {
         config->micro = config->replay = false;
         config->trace_path = NULL;
     }

@@ -65,7 +65,7 @@ static void report_key(const char *key, double value, int digits)
 
 void report_begin(const struct bench_config *config)
 {
-    if (!config->keys && (config->micro || config->cells || config->tensors || config->idle)) {
+    if (!config->keys && (config->micro || config->part != NULL)) {
         printf("%-46s %-32s %-42s %10s  %s\n",
                config->micro ? "figure, default geometry: median (spread)" : "figure: median (spread)", "kvlazy",
                "compared with", "value", "wanted");
