@@ -288,7 +288,7 @@ int tensors_cut(struct tensors_rig *rig, uint32_t n)
  */
 
 /* Bytes from the first cell of a tensor to the last. */
-static size_t extent(const struct tensors_rig *rig, const kvlazy_tensor *tensor)
+static size_t tensor_bytes(const struct tensors_rig *rig, const kvlazy_tensor *tensor)
 {
     size_t bytes;
     uint32_t n_channel = channels(tensor, &bytes);
@@ -300,7 +300,7 @@ int tensors_resident(const struct tensors_rig *rig, uint64_t *bytes)
 {
     *bytes = 0;
     for (uint32_t t = 0; t < rig->n_tensor; t++) {
-        if (bench_resident(rig->tensor[t].data, extent(rig, &rig->tensor[t]), bytes) != 0) {
+        if (bench_resident(rig->tensor[t].data, tensor_bytes(rig, &rig->tensor[t]), bytes) != 0) {
             return -1;
         }
     }
@@ -330,7 +330,7 @@ int tensors_cover(const struct tensors_rig *rig, uint64_t *bytes)
 {
     *bytes = 0;
     for (uint32_t t = 0; t < rig->n_tensor; t++) {
-        bool *marked = calloc(extent(rig, &rig->tensor[t]) / bench_page_bytes() + 1, sizeof(*marked));
+        bool *marked = calloc(tensor_bytes(rig, &rig->tensor[t]) / bench_page_bytes() + 1, sizeof(*marked));
         if (marked == NULL) {
             return bench_error("out of memory");
         }

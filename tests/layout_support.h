@@ -71,7 +71,7 @@ struct bed_area *bed_arena(struct bed *bed, size_t bytes);
 /* Returns a tensor of the test's own, packed. The test sets its data, and larger strides for bytes between. */
 kvlazy_tensor bed_packed(size_t row_bytes, uint32_t n_channel, uint32_t kv_size, uint32_t n_stream);
 /* Returns the bytes from data to the end of its last cell. */
-size_t bed_extent(const kvlazy_tensor *tensor, uint32_t kv_size, uint32_t n_stream);
+size_t bed_tensor_bytes(const kvlazy_tensor *tensor, uint32_t kv_size, uint32_t n_stream);
 
 /* Fill the bytes that no tensor names with a pattern, and create the cache. bed_open fails the test on an error. */
 int bed_create(struct bed *bed);
