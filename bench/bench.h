@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What every file of the bench shares: the options of one run, the clock that timings are taken with, medians
- * with their spread, the way an error travels, and the rows of K/V that policies write. Nothing in here knows
- * about a policy, a trace or kvlazy.
+ * What every file of the bench shares: the options of one run, the clock that timings are taken with, medians with
+ * their spread, the text of the last error, and the rows of K/V that policies write. It knows no policy, no trace and
+ * no kvlazy.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -72,7 +72,7 @@ void bench_series_add(struct bench_series *series, double value); /* values past
 double bench_series_at(struct bench_series *series, double part);
 
 /* ------------------------------------------------------------------------------------------------------
- * Errors: a function that fails says why here and returns -1; whoever can do something about it asks.
+ * Errors: a function that fails says why by bench_error and returns -1. A caller up the way reads bench_why.
  */
 int bench_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *bench_why(void);

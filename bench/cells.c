@@ -40,7 +40,7 @@ static int time_work(const struct work *work, struct cells_side *side, int round
     return status != 0 ? status : work->restore(side, round);
 }
 
-/* Both must have done the same, or the times mean nothing. */
+/* Both sides must have done the same work, or their times cannot be compared. */
 static int agree(const struct work *work, struct cells_side *const *side)
 {
     if (cells_live(side[0]) != cells_live(side[1]) || cells_pos_max(side[0], 0) != cells_pos_max(side[1], 0)) {
@@ -134,7 +134,7 @@ static int remove_placed(struct cells_side *side, int round)
     return cells_rm(side, 0, FIRST_POS + HELD, -1);
 }
 
-/* Two sequences, a token each in turn, and one of them goes. */
+/* Two sequences get a token each in turn, and then one of them is removed. */
 static int fill_alternating(struct cells_side *side)
 {
     return cells_fill(side, 0, 2, FIRST_POS, 4 * HELD) != 0 ? -1 : cells_rm(side, 1, -1, -1);
@@ -178,7 +178,7 @@ static int refill_few(struct cells_side *side, int round)
     return cells_fill(side, 0, 1, FIRST_POS + HELD - REMOVED_FEW, REMOVED_FEW);
 }
 
-/* Down and up again, so that there is no end to it. */
+/* Positions go down and up again, so that the rounds can go on for ever. */
 static int shift(struct cells_side *side, int round)
 {
     return cells_add(side, 0, -1, -1, round % 2 == 0 ? -32 : 32);

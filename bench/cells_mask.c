@@ -33,7 +33,7 @@ static size_t element_bytes(int type)
     return type == KVLAZY_MASK_F32 ? 4 : 2;
 }
 
-/* Not to be seen through: nobody reads what it writes. */
+/* The compiler must not see that the written bytes are never read, or it would leave the writes out. */
 static void *(*volatile fill_bytes)(void *, int, size_t) = memset;
 
 static int time_mask(kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch, kvlazy_mask_info *mask,
@@ -115,13 +115,13 @@ static int in_one_piece(struct cells_side *side)
     return cells_fill(side, 0, 1, 0, COLUMNS - CELLS_BATCH);
 }
 
-/* Two sequences, a token each in turn; the end of the first goes, so that its cells are taken again. */
+/* Two sequences get a token each in turn. The end of the first is removed, so that its cells are taken again. */
 static int scattered(struct cells_side *side)
 {
     return cells_fill(side, 0, 2, 0, COLUMNS) != 0 ? -1 : cells_rm(side, 0, COLUMNS / 2 - CELLS_BATCH, -1);
 }
 
-/* Every sequence a token in turn. */
+/* Every sequence gets a token in turn. */
 static int in_turn(struct cells_side *side)
 {
     return cells_fill(side, 0, CELLS_SEQ, 0, COLUMNS - CELLS_SEQ);

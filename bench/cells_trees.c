@@ -14,7 +14,7 @@
 
 enum { MAX_SEQ = 64 };
 
-/* allocs.c counts what goes through malloc, with an atomic addition: not to be paid here. */
+/* allocs.c counts each malloc with an atomic addition. The baseline must not pay for that. */
 void *__real_malloc(size_t bytes);
 
 struct cell_node {
@@ -195,7 +195,7 @@ void trees_apply(struct trees *trees, uint32_t n, const int32_t *pos, const int3
     trees->head = cell[n - 1] + 1;
 }
 
-/* Cells back to what they were before they were tried out. */
+/* The cells become what they were before they were tried out. */
 static void restore(struct trees *trees, uint32_t n, const uint32_t *cell, const struct cell *saved)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -293,7 +293,7 @@ void trees_shift_done(struct trees *trees)
     memset(trees->shift, 0, trees->n_cell * sizeof(*trees->shift));
 }
 
-/* A set that goes as a whole is not balanced on the way. */
+/* A set that is freed as a whole is not balanced on the way. */
 static void free_cells(struct cell_node *node)
 {
     if (node != NULL) {

@@ -88,7 +88,7 @@ static void draw_progress(const struct contest *contest, bool last)
     fflush(stderr);
 }
 
-/* What became of a child, as a sentence, if it did not end well. */
+/* Says how a child ended, if it failed. */
 static int child_status(const struct contest *contest, int i, int wait_status)
 {
     const char *name = contest->policy[i]->name;

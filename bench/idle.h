@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The figures of `bench/run idle`: what the idle side gives back, when it does, and what that costs those who call the
- * hooks meanwhile. idle_rig.c is the embedder that the files idle_*.c share: a cache of one stream or several, batches
- * of any sequences, and a look at the moments when memory goes back, taken behind the memory table. Threads that poll
- * stand behind one small table, so that the library's and one of our own can be measured alike.
+ * The figures of `bench/run idle`: what the idle side gives back, when it does, and how long a hook waits meanwhile.
+ * idle_rig.c is the embedder that the files idle_*.c share: a cache of one stream or several, batches of any sequences,
+ * and a memory table that notes when memory goes back. Threads that poll stand behind one small table, so that the
+ * library's thread and one of the bench can be measured alike.
  */
 #ifndef BENCH_IDLE_H
 #define BENCH_IDLE_H

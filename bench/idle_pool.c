@@ -85,7 +85,7 @@ static int work(struct worker *worker)
     case 7:
         return put_some(worker, seq, 1 + idle_random(&worker->seed, IDLE_UBATCH));
     case 8:
-        idle_nap_us(idle_random(&worker->seed, 1000)); /* or nobody ever idles */
+        idle_nap_us(idle_random(&worker->seed, 1000)); /* without a pause no cache would ever idle */
         return KVLAZY_OK;
     default:
         return put_some(worker, seq, 1);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * From the last token to memory back, with no further call but those of a thread that polls: two streams of 2048 cells
- * of which 256 may stay, 392 MiB, on the host's real clock. The end is when the last madvise came back, seen behind the
- * memory table, so that nobody who looks disturbs. What is reported is that time without the idle time and without one
- * madvise of as many bytes, written just before, measured in turn: the lateness.
+ * of which 256 may stay, 392 MiB, on the host's real clock. The memory table notes when the last madvise returned, so
+ * that no other thread has to look at the cache meanwhile. The figure, the lateness, is that time less the idle time
+ * and less one madvise of as many bytes, written just before and measured in turn.
  */
 #include "idle.h"
 

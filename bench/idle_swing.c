@@ -18,7 +18,7 @@ enum {
 };
 enum { BY_BATCH, BY_TOKEN, WAYS };
 
-/* One step; answers a status of the library. */
+/* One step; returns a status of the library. */
 static int swing_step(struct idle_rig *rig, int way)
 {
     rig->now_ms += STEP_MS;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The micro figures: one function each, which measures, compares in turn and reports. They answer 0, -1 with
- * bench_why() when something failed, and 1 with bench_why() when this machine does not allow the measurement;
- * then the figure is absent. rig_* is the embedder they share: a cache, its rows, and batches of one sequence.
+ * The micro figures: one function each, which measures, compares in turn and reports. Each returns 0; -1 with
+ * bench_why() when something failed; 1 with bench_why() when this machine does not allow the measurement, and then
+ * the figure is absent. rig_* is the embedder they share: a cache, its rows, and batches of one sequence.
  */
 #ifndef BENCH_MICRO_H
 #define BENCH_MICRO_H

@@ -36,7 +36,7 @@ static int eager_once(size_t n_bytes, struct bench_series *ns)
         return bench_error("mmap of %zu bytes: %s", n_bytes, strerror(errno));
     }
     memset(map, 0, n_bytes);
-    __asm__ volatile("" : : "r"(map) : "memory"); /* nobody reads it: the memset must stay all the same */
+    __asm__ volatile("" : : "r"(map) : "memory"); /* the memset must stay, though its bytes are not read */
     bench_series_add(ns, (double)(bench_now_ns() - start_ns));
     munmap(map, n_bytes);
     return 0;

@@ -17,7 +17,7 @@ enum {
     ROUNDS = 200,
 };
 
-/* Decodes a round at `depth`; answers nanoseconds a token. */
+/* Decodes a round at `depth`; returns nanoseconds a token. */
 static int decode_round(struct rig *rig, uint32_t depth, struct bench_series *ns, uint64_t *n_alloc)
 {
     uint64_t allocs = allocs_count(), start_ns = bench_now_ns();

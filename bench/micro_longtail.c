@@ -47,7 +47,7 @@ static int poll_now(struct longtail *tail)
     return 0;
 }
 
-/* Has the tail come back? 1 yes, 0 no, -1 failed. */
+/* Returns 1 when the tail has come back, 0 when it has not, -1 when the look failed. */
 static int is_back(struct longtail *tail)
 {
     uint64_t bytes;

@@ -2,7 +2,7 @@
 /*
  * The bench's own model of what kvlazy may hold, by arithmetic from the trace alone: it owns no tensor and
  * calls nothing of the library. It stands behind the same table as the policies, so the replay drives it with
- * the same requests, and its `resident` answers the page cover of the cells that are live now or were live at
+ * the same requests, and its `resident` returns the page cover of the cells that are live now or were live at
  * some time in the last 1.5 × idle. Called by the replay, and by the micro figures for the page cover.
  *
  *   n cells of stream s in a tensor     |<- stream 0 ->|<- stream 1 ->|

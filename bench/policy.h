@@ -2,7 +2,7 @@
 /*
  * A policy: one way to hold the K/V rows of an embedder's slots. The replay drives every policy through this
  * one table, so that all of them see the same requests, write the same rows and are measured at the same
- * instants. Slot i is stream i. Functions answer 0, or -1 with the reason in bench_why().
+ * instants. Slot i is stream i. Functions return 0, or -1 with the reason in bench_why().
  */
 #ifndef BENCH_POLICY_H
 #define BENCH_POLICY_H
@@ -29,7 +29,7 @@ struct policy {
     int (*poll)(struct policy_state *state, uint64_t *next_ms);
     /* Bytes in RAM now. */
     int (*resident)(struct policy_state *state, uint64_t *bytes);
-    bool ages; /* what it answers changes with time alone, without any of the calls above */
+    bool ages; /* its resident bytes change with time alone, without any of the calls above */
 };
 
 extern const struct policy policy_eager;  /* cleared when created, as most engines do */

@@ -139,7 +139,8 @@ static int lazy_begin(struct policy_state *state, uint32_t slot, uint32_t limit,
     return status == KVLAZY_OK ? 0 : library_error("kvlazy_seq_rm", status);
 }
 
-/* Refused for want of bytes: the slot that has rested longest gives up what it holds. False: none rests. */
+/* After a batch was refused for want of bytes: drops what the slot that has rested longest holds. Returns false when no
+ * slot rests. */
 static bool drop_resting(struct policy_state *state)
 {
     enum { RESTS_US = 1000000 }; /* no step is that long */

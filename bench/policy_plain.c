@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The three policies kvlazy is compared with, in plain mmap: eager writes everything when created, demand
- * leaves it to page faults and returns nothing, seed is the engine patch this project started from. They
- * share one layout, that of an engine: tensors one after the other, streams packed inside a tensor, and
- * position p of a slot in cell p, since a slot holds one conversation from 0 on. Called by the replay only.
+ * The three policies kvlazy is compared with, in plain mmap: eager writes everything when created; demand leaves it to
+ * page faults and gives nothing back; seed grows by powers of two and shrinks when a request finds it idle. They share
+ * one layout, that of an engine: tensors one after the other, streams packed inside a tensor, and position p of a slot
+ * in cell p, since a slot holds one conversation from 0 on. Called by the replay only.
  *
  * seed, in full: the soft cap of a stream starts at `initial` cells, cleared at create. A batch that needs
  * more raises it to the next power of two and clears the new cells in every layer. A request that finds the

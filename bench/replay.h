@@ -23,7 +23,7 @@ struct replay_result {
     uint64_t written_tokens;
     uint64_t peak_bytes, last_token_us, wall_ns;
     uint32_t n_request;
-    /* how it went, for the one who waits */
+    /* how it went, for the process that waits */
     volatile uint64_t clock_us;
     volatile int done;
     char error[512];
@@ -33,8 +33,8 @@ struct replay_result {
 };
 
 /**
- * Serves the trace. Fills *result but for done, wall_ns and error. Answers 0, or -1 with bench_why().
- * A grid without samples only finds out when the last token comes.
+ * Serves the trace. Fills *result except done, wall_ns and error. Returns 0, or -1 with bench_why().
+ * With a grid without samples it only finds out when the last token comes.
  */
 int replay_run(const struct bench_config *config, const struct trace *trace, const struct policy *policy,
                const struct replay_grid *grid, struct replay_result *result);

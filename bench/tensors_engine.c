@@ -41,7 +41,7 @@ static int report_dlogit(const struct bench_config *config)
  * Prefill
  */
 
-/* Small weights and many layers: rows are as much of its work as this engine can make of them. */
+/* Small weights and many layers, so that writing rows is as large a part of the engine's work as it can be. */
 static const engine_config prefill_config = {
     .dims = {.n_layer = ENGINE_MAX_LAYER, .n_embd = 64, .n_head = 4, .n_kv_head = 4, .n_ff = 64, .n_vocab = 64},
     .seed = 1,
@@ -57,7 +57,7 @@ struct side {
     struct bench_series ns;
 };
 
-/* What KVLAZY_NO_COMMIT_AHEAD does, for an engine that passes no flags: the first write of a page is a fault. */
+/* Does what KVLAZY_NO_COMMIT_AHEAD does, for an engine that passes no flags: the first write of a page is a fault. */
 static int commit_nothing(void *ctx, const kvlazy_range *range, size_t n)
 {
     (void)ctx, (void)range, (void)n;

@@ -109,8 +109,8 @@ static void report_way(const struct bench_config *config, struct duel *duel, con
     report_figure(config, &figure);
 }
 
-/* What a page costs on this host, one thread writing. Where the first write after a commit costs nothing more, the
- * kernel's own work is all there is to a fault, and it has to be done either way. */
+/* What a page costs on this host, with one thread writing. Where the first write after a commit costs nothing more, a
+ * fault is nothing but the kernel's work for the page, which a commit has to do as well. */
 static void report_host(const struct bench_config *config, struct duel *duel)
 {
     double write_ns = median(&duel->write[RESIDENT]), n = (double)duel->n_page;

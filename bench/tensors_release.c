@@ -53,7 +53,8 @@ static int shrink_once(struct release *release, int way, double *ns)
     return status;
 }
 
-/* Made present and then written, as the cache's own were. Kernels without populate: the write does both. */
+/* Makes pages present and then writes them, as the cache does with its own. On kernels without populate the write does
+ * both. */
 static int one_range_once(struct release *release, double *ns)
 {
     if (madvise(release->map, release->n_byte, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 1024 values: of 2 bytes; in blocks of 32 of 34 and of 18 bytes; V with a run of cells for each of them. */
+/* Rows of 1024 values: 2 bytes each; blocks of 32 values in 34 bytes, and in 18 bytes; and V with a channel a value. */
 const struct tensors_layout tensors_layouts[TENSORS_LAYOUTS] = {
     [TENSORS_F16] = {"f16", "f16", 2048, 0},
     [TENSORS_Q8_0] = {"q8_0", "q8_0", 1024 / 32 * 34, 0},
@@ -179,7 +179,7 @@ void tensors_write(const struct tensors_rig *rig, uint32_t i, uint32_t n)
  * Batches
  */
 
-/* Where the tokens of a slot lie; answers which is the first of them. */
+/* Notes where the tokens of a slot lie. Returns the index of the first of them. */
 static uint32_t remember(struct tensors_rig *rig, const kvlazy_slot *slot)
 {
     uint32_t first = rig->n_held;
@@ -288,7 +288,7 @@ int tensors_cut(struct tensors_rig *rig, uint32_t n)
  */
 
 /* Bytes from the first cell of a tensor to the last. */
-static size_t extent(const struct tensors_rig *rig, const kvlazy_tensor *tensor)
+static size_t tensor_bytes(const struct tensors_rig *rig, const kvlazy_tensor *tensor)
 {
     size_t bytes;
     uint32_t n_channel = channels(tensor, &bytes);
@@ -300,14 +300,14 @@ int tensors_resident(const struct tensors_rig *rig, uint64_t *bytes)
 {
     *bytes = 0;
     for (uint32_t t = 0; t < rig->n_tensor; t++) {
-        if (bench_resident(rig->tensor[t].data, extent(rig, &rig->tensor[t]), bytes) != 0) {
+        if (bench_resident(rig->tensor[t].data, tensor_bytes(rig, &rig->tensor[t]), bytes) != 0) {
             return -1;
         }
     }
     return 0;
 }
 
-/* Marks the pages of the held tokens in one tensor, which begins on a page of its own; answers how many. */
+/* Marks the pages of the held tokens in one tensor, which begins on a page of its own; returns how many. */
 static uint64_t mark_pages(const struct tensors_rig *rig, const kvlazy_tensor *tensor, bool *marked)
 {
     size_t bytes, page_bytes = bench_page_bytes();
@@ -330,7 +330,7 @@ int tensors_cover(const struct tensors_rig *rig, uint64_t *bytes)
 {
     *bytes = 0;
     for (uint32_t t = 0; t < rig->n_tensor; t++) {
-        bool *marked = calloc(extent(rig, &rig->tensor[t]) / bench_page_bytes() + 1, sizeof(*marked));
+        bool *marked = calloc(tensor_bytes(rig, &rig->tensor[t]) / bench_page_bytes() + 1, sizeof(*marked));
         if (marked == NULL) {
             return bench_error("out of memory");
         }

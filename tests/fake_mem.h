@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A scripted operating system behind kvlazy_mem. Tests set its clock by hand, read what it was asked, let
- * any call fail, refuse releases, hand out dirty memory and choose the size of a page. It keeps its own
- * picture of which pages are committed and writable, so that a test can hold the library's figures against it,
- * and watches that every request keeps the contract of mem.h. Pages that are read-only are so in truth: a stray
- * write ends the test. It never decides anything a script does not say.
+ * A scripted operating system behind kvlazy_mem. Tests set its clock by hand, read the requests that it got, let any
+ * call fail, refuse releases, hand out dirty memory and choose the size of a page. It keeps a record of its own of
+ * which pages are committed and writable, with which a test can compare the library's figures, and checks that every
+ * request keeps the contract of mem.h. Read-only pages are protected: a stray write ends the test. It decides nothing
+ * that a script does not say.
  */
 #ifndef FAKE_MEM_H
 #define FAKE_MEM_H
@@ -28,7 +28,7 @@ enum fake_kind {
 
 enum { FAKE_MAPS = 16, FAKE_LOG = 1024 };
 
-/* What the byte of a page in fake_map.state says. */
+/* The bits of a page's byte in fake_map.state. */
 enum { FAKE_COMMITTED = 1, FAKE_WRITABLE = 2 };
 
 /* One reservation. state has a byte per page. */
@@ -36,7 +36,7 @@ struct fake_map {
     unsigned char *addr, *state;
     size_t bytes;
     uint32_t flags;      /* KVLAZY_RESERVE_* */
-    unsigned char *base; /* what was really mapped, to have addr aligned to a page of the fake */
+    unsigned char *base; /* the whole mapping, larger so that addr is aligned to a page of the fake */
     size_t base_bytes;
 };
 
@@ -51,26 +51,26 @@ struct fake_mem {
 
     /* The script. Set before or between calls. */
     size_t page;                                /* default 4096 */
-    uint64_t now;                               /* what now_ms answers */
+    uint64_t now;                               /* what now_ms returns */
     bool dirty_reserve;                         /* fresh pages hold 0xAA */
-    bool lazy_decommit;                         /* decommit answers "done" and leaves the bytes */
+    bool lazy_decommit;                         /* decommit reports success and leaves the bytes */
     bool refuse_decommit;                       /* every range */
     const unsigned char *refuse_lo, *refuse_hi; /* ranges that overlap [lo, hi) */
     uint64_t budget_bytes;                      /* commit is refused when more than this would be committed; 0: never */
-    bool half_commit;                           /* a commit that fails has done its first pages all the same */
+    bool half_commit;                           /* a commit that fails has committed its first pages before */
     uint64_t charge_limit_bytes; /* no more than this may be writable, so that larger reservations are refused unless
                                     they are read-only; 0: no limit */
-    size_t huge_page;            /* what huge_page_bytes answers; default 2 MiB */
-    uint32_t host_traits;        /* what traits answers; KVLAZY_HOST_* */
-    bool ask_kernel;             /* resident answers with mincore instead of the model; 4 KiB pages only */
+    size_t huge_page;            /* what huge_page_bytes returns; default 2 MiB */
+    uint32_t host_traits;        /* what traits returns; KVLAZY_HOST_* */
+    bool ask_kernel;             /* resident asks mincore instead of the record; 4 KiB pages only */
     enum fake_kind fail_kind;    /* with fail_in: */
     int fail_in;                 /* n > 0: the n-th call of that kind from now fails, once */
-    bool failed;                 /* it did */
+    bool failed;                 /* that call has failed */
 
     /* What happened. */
     struct fake_map map[FAKE_MAPS];
     uint64_t n_call[FAKE_KINDS];
-    uint64_t committed_bytes, decommitted_bytes; /* in the model now; ever taken back (pages that were committed) */
+    uint64_t committed_bytes, decommitted_bytes; /* committed now; ever taken back, of pages that were committed */
     uint64_t charged_bytes;                      /* writable now */
     struct fake_call log[FAKE_LOG]; /* commit, decommit, reserve, unreserve, set_writable; the first FAKE_LOG since
                                        fake_forget */
@@ -82,7 +82,7 @@ struct fake_mem {
 void fake_init(struct fake_mem *fake);
 void fake_done(struct fake_mem *fake);
 
-/* Gives the table what a host may lack, too: set_writable, huge_page_bytes, traits. */
+/* Adds the optional members to the table: set_writable, huge_page_bytes, traits. */
 void fake_complete(struct fake_mem *fake);
 
 /* The n-th call of a kind from now on fails once. */
@@ -91,10 +91,10 @@ void fake_fail(struct fake_mem *fake, enum fake_kind kind, int n);
 /* Empties the log and the counters of calls; keeps the memory. */
 void fake_forget(struct fake_mem *fake);
 
-/* Reservations that are still there. */
+/* Returns how many reservations are still there. */
 int fake_mappings(const struct fake_mem *fake);
 
-/* Committed bytes among [addr, addr + bytes), by the model. */
+/* Returns the committed bytes among [addr, addr + bytes), by the fake's record. */
 uint64_t fake_committed(struct fake_mem *fake, const void *addr, size_t bytes);
 
 /* Fails the running test if the contract was broken. */

@@ -110,7 +110,7 @@ static unsigned char *place(const kvlazy_tensor *t, uint32_t stream, uint32_t la
     return (unsigned char *)t->data + stream * t->stream_stride + lane * t->channel_stride + cell * t->cell_stride;
 }
 
-size_t bed_extent(const kvlazy_tensor *t, uint32_t kv_size, uint32_t n_stream)
+size_t bed_tensor_bytes(const kvlazy_tensor *t, uint32_t kv_size, uint32_t n_stream)
 {
     return (n_stream - 1) * t->stream_stride + (lanes(t) - 1) * t->channel_stride + (kv_size - 1) * t->cell_stride +
            element(t);
@@ -188,7 +188,7 @@ static void find_own_area(struct bed *bed)
             theirs |= at >= bed->area[i].base && at < bed->area[i].base + bed->area[i].bytes;
         if (theirs)
             continue;
-        unsigned char *end = at + bed_extent(&bed->tensor[t], bed->kv_size, bed->n_stream);
+        unsigned char *end = at + bed_tensor_bytes(&bed->tensor[t], bed->kv_size, bed->n_stream);
         lo = !lo || at < lo ? at : lo;
         hi = end > hi ? end : hi;
     }

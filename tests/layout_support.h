@@ -33,7 +33,7 @@ struct bed_area {
     kvlazy_arena *arena; /* NULL: the library's */
     unsigned char *base;
     size_t bytes;
-    unsigned char *named; /* [bytes]: some tensor has it; NULL: all of it is the library's */
+    unsigned char *named; /* [bytes]: some tensor names the byte; NULL: all bytes are the library's */
     unsigned char *may;   /* [pages]: may be touched, since something under it was written */
 };
 
@@ -56,30 +56,30 @@ struct bed {
     uint32_t *token[BED_SEQS]; /* [BED_POS] the bytes of a token; 0: there is none */
     uint64_t veto;             /* sequences that on_evict keeps */
     int n_evict;
-    bool failed;                          /* a commit did, once: pages of the test's arenas may be there all the same */
+    bool failed; /* a commit failed: pages of the test's arenas may be committed nevertheless */
     uint64_t n_os_refusal, touched_bytes; /* when they were last looked at */
 };
 
 /* A bed of one stream for 4 sequences, 512 cells, idle 500 ms, the clock at 1000, and no layer yet. */
 struct bed *bed_new(size_t page);
-void bed_free(struct bed *bed); /* and nothing may be left of it */
+void bed_free(struct bed *bed); /* fails the test if a mapping is left */
 
 /* Adds a layer; the library lays it out unless k or v say otherwise. */
 kvlazy_layer *bed_layer(struct bed *bed, size_t k_row_bytes, size_t v_row_bytes, uint32_t v_channels);
 struct bed_area *bed_arena(struct bed *bed, size_t bytes);
 
-/* A tensor of the test's own, packed but for what is said to lie between; its data is to be set. */
+/* Returns a tensor of the test's own, packed. The test sets its data, and larger strides for bytes between. */
 kvlazy_tensor bed_packed(size_t row_bytes, uint32_t n_channel, uint32_t kv_size, uint32_t n_stream);
-/* One past its last byte, counted from data. */
-size_t bed_extent(const kvlazy_tensor *tensor, uint32_t kv_size, uint32_t n_stream);
+/* Returns the bytes from data to the end of its last cell. */
+size_t bed_tensor_bytes(const kvlazy_tensor *tensor, uint32_t kv_size, uint32_t n_stream);
 
-/* Fills what no tensor names with a pattern, creates the cache; bed_open must succeed. */
+/* Fill the bytes that no tensor names with a pattern, and create the cache. bed_open fails the test on an error. */
 int bed_create(struct bed *bed);
 void bed_open(struct bed *bed);
 
-/* Asks for a sound cache, and that what no tensor names was left alone. */
+/* Fails the test unless the cache is sound and the bytes that no tensor names were left alone. */
 int bed_teardown(void **state);
-/* Of a test whose file has a bed_setup. */
+/* A test in a file that defines bed_setup. */
 #define BED_TEST(f) cmocka_unit_test_setup_teardown(f, bed_setup, bed_teardown)
 
 /* The engine's side: n tokens of a sequence from where it ends, in one batch that is left open, or closed. */
@@ -92,16 +92,16 @@ void bed_clear(struct bed *bed, bool data);
 void bed_forget(struct bed *bed, kvlazy_seq_id seq); /* tokens a call is known to have dropped */
 uint64_t bed_settle(struct bed *bed);                /* polls until there is nothing more to do; the time it took */
 
-/* Rows of one cell: gives them bytes, and looks. */
+/* The rows of one cell: writes the bytes of a stamp, and compares. */
 void bed_write(struct bed *bed, uint32_t stream, uint32_t cell, uint32_t stamp);
 bool bed_holds(struct bed *bed, uint32_t stream, uint32_t cell, uint32_t stamp);
 bool bed_is_stale(struct bed *bed, uint32_t stream, uint32_t cell, uint32_t stamp); /* zero or these bytes */
 bool bed_is_zero(struct bed *bed, uint32_t stream, uint32_t cell);
 void bed_may_touch(struct bed *bed, uint32_t stream, uint32_t cell);
 
-/* Everything: kvlazy_check, live bytes, dead bytes, figures, addresses, the fake. `released`: every free page was just
- * given back, so that dead bytes are zero and only what stays is touched. Tokens may be gone: the tails of sequences,
- * where the cache may evict. */
+/* Checks everything: kvlazy_check, the bytes of live cells and of others, figures, addresses, the fake. `released`:
+ * every free page was just given back, so that all bytes of empty cells are zero and only pages of live cells are
+ * touched. Where the cache may evict, tails of sequences may be gone. */
 void bed_sound_(struct bed *bed, bool released, const char *file, int line);
 #define bed_sound(bed) bed_sound_(bed, false, __FILE__, __LINE__)
 #define bed_sound_released(bed) bed_sound_(bed, true, __FILE__, __LINE__)
@@ -112,7 +112,7 @@ uint64_t bed_cover(struct bed *bed, uint32_t stream, uint32_t lo, uint32_t hi); 
 uint64_t bed_live_cover(struct bed *bed);
 uint64_t bed_host_calls(const struct bed *bed); /* commit and decommit */
 
-/* "a..b=p..q/o" runs, as in the tables of what each operation answers. Static storage. */
+/* Returns the cells as runs "a..b=p..q/o". Static storage. */
 const char *bed_cells(struct bed *bed, uint32_t stream);
 #define cells_are(bed, stream, text) assert_string_equal(bed_cells(bed, stream), text)
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What tests of linked caches stand on: a group of up to three rigs, each over a host of its own, with clocks that are
- * moved together, and short words for what an engine does to all of them. Public headers alone.
+ * A group of up to three rigs with linked caches, each over a fake host of its own, with clocks that are moved
+ * together, and short words for what an engine does to all of them. It uses the public headers alone.
  */
 #ifndef LINKED_SUPPORT_H
 #define LINKED_SUPPORT_H
@@ -12,14 +12,14 @@ enum { MEMBERS = 3 };
 
 struct group {
     struct rig *r[MEMBERS];
-    int n;                     /* that are open */
-    int at;                    /* whose turn it is to begin and end a batch */
-    uint64_t now;              /* of every clock */
+    int n;                     /* rigs that are open */
+    int at;                    /* the rig that begins or ends the next batch */
+    uint64_t now;              /* the time of every clock */
     kvlazy_slot slot[MEMBERS]; /* of the last plan_all() */
 };
 
-/* Three rigs of one layer, not open yet; rows differ, so that no page of one tells of another. The teardown asks for
- * sound caches. */
+/* Three rigs of one layer, not open yet. Their rows differ in size, so that their pages do not correspond. The teardown
+ * fails the test unless the caches are sound. */
 int group_setup(void **state);
 int group_teardown(void **state);
 #define GROUP_TEST(f) cmocka_unit_test_setup_teardown(f, group_setup, group_teardown)
@@ -40,8 +40,8 @@ void groups_sound(struct group *g, const char *file, int line);
 /* n tokens of one sequence. Static storage. */
 const kvlazy_ubatch *tokens(kvlazy_seq_id seq, kvlazy_pos pos, uint32_t n);
 
-/* All prepare or none applies. put_all leaves the batch open; for turn_all one begins it and another ends it. They
- * answer the first status that is not OK. */
+/* Tokens for all caches: none is applied unless all prepare. put_all leaves the batch open; in turn_all one cache
+ * begins the batch and another ends it. They return the first status that is not OK. */
 int plan_all(struct group *g, kvlazy_seq_id seq, kvlazy_pos pos, uint32_t n);
 int put_all(struct group *g, kvlazy_seq_id seq, kvlazy_pos pos, uint32_t n);
 int turn_all(struct group *g, kvlazy_seq_id seq, kvlazy_pos pos, uint32_t n);

@@ -18,7 +18,7 @@
 void use_host(struct rig *r, uint32_t kv_size);
 void open_host(struct rig *r, uint32_t kv_size);
 
-/* Bytes of its tensors in RAM, by mincore; kvlazy_resident must say the same. */
+/* Returns the bytes of its tensors in RAM, by mincore, and fails the test if kvlazy_resident says otherwise. */
 uint64_t resident(struct rig *r);
 
 /* What the kernel says of the mapping in which the first tensor begins. */
@@ -29,7 +29,7 @@ struct mapping {
     char flags[512]; /* " rd wr mr mw me ac dd nh " */
 };
 
-/* Skips the test where the kernel does not tell. */
+/* Skips the test where the kernel does not tell of mappings. */
 struct mapping mapping_of(struct rig *r);
 bool has(const struct mapping *m, const char *flag);
 
@@ -40,7 +40,7 @@ int map_lines_of(struct rig *r);
 /* "VmData:" of this process, in bytes. */
 uint64_t proc_status(const char *name);
 
-/* Not mlock(): sanitizers make that a no-op. */
+/* Locks pages without mlock(), which sanitizers make a no-op. */
 bool lock_pages(void *at, size_t bytes);
 
 #endif

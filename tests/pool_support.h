@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of pools stand on: some rigs in one pool over one host, whose every commit is held against the
- * ceiling. Rows are of one page, so that bytes are cells, unless a test says otherwise. It uses the public headers
- * alone.
+ * A world is some rigs in one pool over one fake host, which compares every commit with the ceiling of the pool. A row
+ * has the size of a page, so that cells count pages, unless a test says otherwise. It uses the public headers alone.
  */
 #ifndef POOL_SUPPORT_H
 #define POOL_SUPPORT_H
@@ -21,12 +20,12 @@ struct world {
     int n;
 };
 
-/* What the host's own functions look at; one world lives at a time. */
+/* What the functions of the fake host look at. Only one world lives at a time. */
 struct watched_host {
     kvlazy_mem fake;
-    kvlazy_pool *pool;         /* is looked at inside every call */
+    kvlazy_pool *pool;         /* every call of the host reads its figures */
     uint64_t budget;           /* no more than this may be committed; world_new sets it */
-    uint64_t n_over;           /* times it was */
+    uint64_t n_over;           /* calls that found more committed */
     void (*in_decommit)(void); /* runs once, inside the next release */
 };
 extern struct watched_host host;
@@ -34,12 +33,12 @@ extern struct watched_host host;
 struct world *world_new(uint64_t budget_pages);
 void world_free(struct world *w);
 
-/* A rig of the world, not open yet; and one that is. */
+/* new_rig makes a rig that is not open yet, add opens it too. */
 struct rig *new_rig(struct world *w, uint64_t min_pages, uint32_t weight);
 struct rig *add(struct world *w, uint64_t min_pages, uint32_t weight);
 void close_cache(struct rig *r);
 
-/* Every cache is sound in itself, and taken is what is touched; no batch is open. */
+/* Fails the test unless every cache is sound and the pool's taken bytes are the touched ones. No batch may be open. */
 void settled(struct world *w);
 
 kvlazy_pool_info pool_stats(struct world *w);

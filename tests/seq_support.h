@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What tests of sequences need beside the rig: a copy whose rows the rig then knows, pending shifts and
- * position planes as text, batches with planes. Public headers alone.
+ * What tests of sequences need beside the rig: a copy of rows that the rig follows, pending shifts and position planes
+ * as text, batches with planes. It uses the public headers alone.
  */
 #ifndef SEQ_SUPPORT_H
 #define SEQ_SUPPORT_H
 
 #include "support.h"
 
-/* kvlazy_seq_cp; the bytes that rows of another stream were given are known to sound() afterwards. */
+/* kvlazy_seq_cp. The rig notes the bytes that rows of another stream were given, so that sound() knows them. */
 int cp(struct rig *rig, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1);
 
 /* "3=-2 7=5": the cells with a shift. "none" where the view has no shifts at all. Static storage. */
 const char *shifts_text(struct rig *rig, uint32_t stream);
 #define shifts_are(rig, stream, text) assert_string_equal(shifts_text(rig, stream), text)
 
-/* "3=1,2": the y and x of live cells that have one other than 0. "none" where the view has no planes. */
+/* "3=1,2": y and x of the live cells in which one of them is not 0. "none" where the view has no planes. */
 const char *planes_text(struct rig *rig, uint32_t stream);
 #define planes_are(rig, stream, text) assert_string_equal(planes_text(rig, stream), text)
 

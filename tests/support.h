@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What most tests stand on: a rig, that is one cache over one fake operating system, with short words for
- * what an engine does (put, turn) and for what a test asks (cells_are, sound, cover). The rig writes every
- * row it places with bytes of its own and remembers which, so that sound() can hold every byte of the cache
- * against the promises; when the library moves a token, they go along (follow.h). It uses the public headers alone.
+ * A rig is one cache over one fake operating system, with short words for what an engine does (put, turn) and for what
+ * a test asks (cells_are, sound, cover). Most tests use it. The rig writes every row with bytes of that row's own and
+ * remembers them, so that sound() can compare every byte of the cache with the promises. When the library moves a
+ * token, the rig follows (follow.h). It uses the public headers alone.
  */
 #ifndef SUPPORT_H
 #define SUPPORT_H
@@ -39,18 +39,18 @@ struct rig {
     kvlazy_tensor tensor[RIG_TENSORS];
     kvlazy_slot slot[RIG_SLOTS]; /* of the last prepare */
 
-    uint32_t *stamp; /* [n_stream · kv_size]: which bytes a cell's rows were last given; 0: none */
+    uint32_t *stamp; /* [n_stream · kv_size]: the bytes that a cell's rows were last given; 0: none */
     uint32_t last_stamp;
     uint32_t reach; /* no cell at or above it was ever written */
 
-    bool beside; /* other threads shrink while this one runs the hooks; see follow.h, whose the next ones are */
-    struct rig *next;
-    int family; /* the same for linked ones */
+    bool beside;      /* other threads shrink while this one runs the hooks */
+    struct rig *next; /* from here on for follow.h */
+    int family;       /* the same for linked caches */
     struct rig_seen seen;
 
     struct rig_evict evict[RIG_EVICTS]; /* what on_evict was asked */
     int n_evict;
-    uint64_t veto;                                                /* sequences it answers "keep" for */
+    uint64_t veto;                                                /* sequences for which on_evict says "keep" */
     void (*in_evict)(struct rig *rig, kvlazy_seq_id, kvlazy_pos); /* runs inside on_evict */
 
     char log[1 << 14]; /* every line, each after its level and a colon */
@@ -79,7 +79,7 @@ int rig_teardown(void **state);
 #define UBATCH(n, positions, sequences) ((kvlazy_ubatch){.n_token = (n), .pos = (positions), .seq = (sequences)})
 
 /* The engine's side. put is prepare, apply and rows written, and leaves the batch open; turn is put between
- * init_batch and end_batch. All answer the first status that is not OK. */
+ * init_batch and end_batch. All return the first status that is not OK. */
 int put(struct rig *rig, kvlazy_seq_id seq, kvlazy_pos pos, uint32_t n);
 int put_list(struct rig *rig, kvlazy_seq_id seq, uint32_t n, const kvlazy_pos *pos);
 int put_owned(struct rig *rig, int n_owner, const kvlazy_seq_id *owner, kvlazy_pos pos, uint32_t n);
@@ -89,10 +89,12 @@ void turn_at(struct rig *rig, uint64_t now, kvlazy_seq_id seq, kvlazy_pos pos, u
 int dry(struct rig *rig, kvlazy_seq_id seq, kvlazy_pos pos, uint32_t n); /* prepare alone, then end_batch */
 void write_rows(struct rig *rig, const kvlazy_slot *slot);
 
-/* The rows of a cell, in all tensors, are those that were given a stamp; of a dead one bytes may be zero too. */
+/* Returns whether the rows of a cell, in all tensors, have the bytes of a stamp. If the cell is not live, its bytes may
+ * be zero too. */
 bool rig_row_fits(struct rig *rig, uint32_t stream, uint32_t cell, uint32_t stamp, bool live);
 
-/* Holds the cache against kvlazy_check, the promises about bytes, and the fake against its contract. */
+/* Fails the test unless kvlazy_check finds the cache sound, its bytes keep the promises, and the fake was used by its
+ * contract. */
 void rig_sound(struct rig *rig, const char *file, int line);
 #define sound(rig) rig_sound(rig, __FILE__, __LINE__)
 
@@ -100,12 +102,13 @@ void rig_sound(struct rig *rig, const char *file, int line);
 const char *cells_text(struct rig *rig, uint32_t stream);
 #define cells_are(rig, stream, text) assert_string_equal(cells_text(rig, stream), text)
 
-/* Everything an error must leave alone: cells, positions, figures but for the counts of refusals. To free. */
+/* Returns as text what an error must leave alone: cells, positions, and all figures but the counts of refusals. The
+ * caller frees it, or rig_same does. */
 char *rig_dump(struct rig *rig);
 void rig_same(struct rig *rig, char *dump, const char *file, int line); /* compares and frees */
 #define unchanged(rig, dump) rig_same(rig, dump, __FILE__, __LINE__)
 
-/* The i-th question of on_evict was this. */
+/* Fails the test unless the i-th question of on_evict was about this sequence and position. */
 void asked(struct rig *rig, int i, kvlazy_seq_id seq, kvlazy_pos pos);
 
 kvlazy_stats_info stats(struct rig *rig);
@@ -119,7 +122,8 @@ uint64_t cover_cells(struct rig *rig, uint32_t stream, uint32_t lo, uint32_t hi)
 
 int poll_next(struct rig *rig, uint64_t *next); /* kvlazy_poll with next preset to rubbish that must go */
 
-/* Polls and moves the clock by what poll asks for until it asks for nothing more; the time that took. */
+/* Polls, and moves the clock by the next_ms of each poll, until a poll asks for no other. Returns the time that took.
+ */
 uint64_t settle(struct rig *rig);
 
 #endif

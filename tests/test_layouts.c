@@ -102,7 +102,7 @@ static void carve(struct bed *bed, const uint32_t *kv, uint32_t n_kv)
 
         *end += one_in(3) ? 0 : one_in(2) ? below(900) : (bed->fake.page - *end % bed->fake.page) % bed->fake.page;
         offset[i] = *end;
-        *end += bed_extent(&bed->theirs[kv[i]], bed->params.kv_size, bed->params.n_stream);
+        *end += bed_tensor_bytes(&bed->theirs[kv[i]], bed->params.kv_size, bed->params.n_stream);
     }
     for (uint32_t a = 0; a < n_arena; a++)
         bed_arena(bed, at[a] + 1 + below(500));

@@ -5,7 +5,10 @@
 #   walls.sh NM OBJECT...           fails on a circle of calls, and on a call to a higher floor
 #   walls.sh --table NM OBJECT...   prints the graph: a line a file, its floor, its depth, and the files it calls
 #   walls.sh --doc DOC NM OBJECT... fails where the table in DOC is not the one that --table prints
+#   walls.sh --write DOC NM OBJECT...   puts that table into DOC
 #   walls.sh --self-test            breaks every rule once and expects to be told
+#
+# In DOC the table stands in the fence that follows the line <!-- walls -->.
 #
 # The floors, lowest first, are the folders of src. A file may call files of its own folder and of lower floors.
 set -u
@@ -142,10 +145,82 @@ table()
     }'
 }
 
+# doc_table DOC: the table as it stands in a page; fails where the page has no place for one.
+doc_table()
+{
+    awk '
+    /^<!-- walls -->$/ { inside = 1; next }
+    inside && /^```/ { if (++n_fence == 2) exit; next }
+    n_fence == 1
+    END { exit n_fence != 2 }' "$1" && return
+    echo "$1: there is no fence behind a line <!-- walls -->" >&2
+    return 1
+}
+
+# check_doc DOC NM OBJECT...: the table in a page is the one of the objects.
+check_doc()
+{
+    doc=$1
+    shift
+    found=$(doc_table "$doc") || return
+    wanted=$(table "$@")
+    [ "$wanted" != "$found" ] || return 0
+    echo "$doc: the table of walls is not the one of the objects, which is:"
+    echo "$wanted"
+    return 1
+}
+
+# write_doc DOC NM OBJECT...: puts the table of the objects into a page.
+write_doc()
+{
+    doc=$1
+    shift
+    doc_table "$doc" >/dev/null || return
+    new=$(wanted=$(table "$@") awk '
+    /^<!-- walls -->$/ { inside = 1 }
+    inside && n_fence == 1 && !/^```/ { next }
+    { print }
+    inside && /^```/ {
+        if (++n_fence == 1)
+            print ENVIRON["wanted"]
+        else
+            inside = 0
+    }' "$doc") || return
+    printf '%s\n' "$new" >"$doc"
+}
+
+# The table of made-up objects goes into a page, and a page with another table is told.
+doc_self_test()
+{
+    dir=$(mktemp -d) || exit 1
+    trap 'rm -rf "$dir"' EXIT
+    mkdir -p "$dir/src/core" "$dir/src/tokens"
+    # shellcheck disable=SC2016 # for the script that stands for nm
+    printf '#!/bin/sh\ncat "$2"\n' >"$dir/nm"
+    chmod +x "$dir/nm"
+    printf 'kvl_a U\nkvl_b T 0\n' >"$dir/src/core/evict.c.o"
+    printf 'kvl_a T 0\n' >"$dir/src/tokens/cells.c.o"
+    set -- "$dir/nm" "$dir/src/core/evict.c.o" "$dir/src/tokens/cells.c.o"
+    # shellcheck disable=SC2016 # fences
+    printf '```\nbefore\n```\n<!-- walls -->\n```\n   9 old\n```\nbehind\n\n```\nlast\n```\n' >"$dir/doc"
+    # shellcheck disable=SC2016
+    page=$(printf '```\nbefore\n```\n<!-- walls -->\n```\n%s\n```\nbehind\n\n```\nlast\n```' "$(table "$@")")
+    check_doc "$dir/doc" "$@" >/dev/null && echo "an old table is not told" && n_wrong=$((n_wrong + 1))
+    write_doc "$dir/doc" "$@" || n_wrong=$((n_wrong + 1))
+    [ "$(cat "$dir/doc")" = "$page" ] || { echo "a table is not written where it belongs" && n_wrong=$((n_wrong + 1)); }
+    check_doc "$dir/doc" "$@" || n_wrong=$((n_wrong + 1))
+    echo "<!-- walls -->" >"$dir/doc"
+    for act in check_doc write_doc; do
+        $act "$dir/doc" "$@" 2>/dev/null && echo "$act: no fence, and it is not told" && n_wrong=$((n_wrong + 1))
+    done
+    rm -rf "$dir"
+}
+
 # Each case: lines of symbols, then a part of the answer. "ok": nothing is wrong.
 self_test()
 {
     n_wrong=0
+    doc_self_test
     while IFS='|' read -r lines answer; do
         told=$(printf '%s\n' "$lines" | tr ';' '\n' | graph check)
         failed=$?
@@ -170,18 +245,8 @@ END
 case ${1-} in
 --self-test) self_test ;;
 --table) shift && table "$@" ;;
---doc)
-    doc=$2
-    shift 2
-    wanted=$(table "$@")
-    # shellcheck disable=SC2016 # the fence is a fence
-    found=$(awk '/^<!-- walls -->$/ { inside = 1; next } inside && /^```$/ { exit } inside && !/^```/' "$doc")
-    if [ "$wanted" != "$found" ]; then
-        echo "$doc: the table of walls is not the one of the objects, which is:"
-        echo "$wanted"
-        exit 1
-    fi
-    ;;
-'' | -*) echo "usage: walls.sh [--table | --doc DOC] NM OBJECT... | --self-test" >&2 && exit 2 ;;
+--doc) shift && check_doc "$@" ;;
+--write) shift && write_doc "$@" ;;
+'' | -*) echo "usage: walls.sh [--table | --doc DOC | --write DOC] NM OBJECT... | --self-test" >&2 && exit 2 ;;
 *) symbols "$@" | graph check && echo "the walls hold" ;;
 esac

@@ -99,7 +99,7 @@ static int lay_out(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log)
         return KVLAZY_EINVAL;
     }
     int status = kvl_geometry_init(geometry, p->layers, p->n_layer, p->kv_size, p->n_stream, page_bytes,
-                                   kvl_extent_of_arena, &complaint);
+                                   kvl_arena_bounds, &complaint);
     if (status)
         kvl_log_note(log, KVLAZY_LOG_ERROR, "layer %u, kv_size %u, %u streams: %s", complaint.layer_id, p->kv_size,
                      p->n_stream, complaint.what);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * base: what every other file may assume: assert tiers, rounding, sizes that may overflow, and structs that
- * cross the ABI. Included by all, includes nothing of ours but the public header.
+ * base: what every other file may assume: assert tiers, rounding, sizes that may overflow, and structs that cross the
+ * ABI. Every file includes it. It includes nothing of the library but the public header.
  */
 #ifndef KVL_BASE_H
 #define KVL_BASE_H
@@ -14,8 +14,8 @@
 
 #include <kvlazy/kvlazy.h>
 
-/* Assert tiers by cost. 1: O(1) checks. 2: whole-object checks after every call that changes something. They
- * are for our own bugs, never for what a caller, a file or the OS may do. */
+/* Assert tiers by cost. 1: checks in O(1). 2: whole-object checks after every call that changes something. Asserts are
+ * for bugs of the library, never for what a caller, a file or the OS may do. */
 #ifndef KVLAZY_CHECKS
 #define KVLAZY_CHECKS 0
 #endif
@@ -29,7 +29,7 @@
 #define KVL_LIKELY(x) __builtin_expect(!!(x), 1)
 #define KVL_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/* Some cells of one stream, [begin, end). */
+/* Consecutive cells of one stream, [begin, end). */
 typedef struct kvl_run {
     uint32_t stream, begin, end;
 } kvl_run;
@@ -70,9 +70,9 @@ static inline bool kvl_add_overflows(uint64_t a, uint64_t b, uint64_t *sum)
     return __builtin_add_overflow(a, b, sum);
 }
 
-/* Structs that cross the ABI begin with their size. Ours may be newer or older than the caller's: a smaller
- * one is taken as far as it goes, a larger one only if what we do not know of is zero. The bound refuses the
- * size of a struct that nobody initialised. */
+/* Structs that cross the ABI begin with their size. The library's may be newer or older than the caller's: a smaller
+ * one is taken as far as it goes, a larger one only if the bytes that the library does not know are zero. The bound
+ * refuses the size of a struct that was never initialised. */
 static inline bool kvl_struct_fits(const void *theirs, size_t our_bytes)
 {
     size_t bytes;
@@ -86,7 +86,7 @@ static inline bool kvl_struct_fits(const void *theirs, size_t our_bytes)
     return true;
 }
 
-/* Copies all but the size itself, as much as both have, between two structs of one type and two versions. */
+/* Copies between two structs of one type and two versions: as many bytes as both have, without the size itself. */
 static inline void kvl_struct_copy(void *to, size_t to_bytes, const void *from, size_t from_bytes)
 {
     size_t bytes = to_bytes < from_bytes ? to_bytes : from_bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bits: sets of small integers as arrays of 64-bit words. Bit i lives in word i / 64. Used for cells that
- * hold a token and for pages that are touched. Never allocates.
+ * bits: sets of small integers as arrays of 64-bit words. Bit i lives in word i / 64. Used for live cells and for
+ * touched pages. Never allocates.
  */
 #ifndef KVL_BITS_H
 #define KVL_BITS_H
@@ -42,7 +42,7 @@ static inline uint64_t kvl_bits_mask(uint64_t w, uint64_t begin, uint64_t end)
     return mask;
 }
 
-/* Sets or clears [begin, end) and says how many bits changed. */
+/* Sets or clears [begin, end). Returns how many bits changed. */
 static inline uint64_t kvl_bits_fill(uint64_t *word, uint64_t begin, uint64_t end, bool value)
 {
     uint64_t changed = 0;
@@ -69,7 +69,7 @@ static inline uint64_t kvl_bits_count(const uint64_t *word, uint64_t begin, uint
     return n;
 }
 
-/* The first i in [from, end) whose bit is `value`; end if there is none. */
+/* Returns the first i in [from, end) whose bit is `value`, or end if there is none. */
 static inline uint64_t kvl_bits_next(const uint64_t *word, uint64_t from, uint64_t end, bool value)
 {
     uint64_t flip = value ? 0 : ~UINT64_C(0), w = from / KVL_WORD_BITS;
@@ -86,7 +86,7 @@ static inline uint64_t kvl_bits_next(const uint64_t *word, uint64_t from, uint64
     return i < end ? i : end;
 }
 
-/* One past the highest set bit below `end`; 0 if there is none. */
+/* Returns one past the highest set bit below `end`, or 0 if there is none. */
 static inline uint64_t kvl_bits_top(const uint64_t *word, uint64_t end)
 {
     for (uint64_t w = kvl_bits_words(end); w-- > 0;) {

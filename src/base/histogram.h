@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* histogram: how long something took, in buckets that grow by four. Numbers only; reads no clock. */
+/* histogram: how long a piece of work took, in buckets each four times as wide as the one before. Reads no clock. */
 #ifndef KVL_HISTOGRAM_H
 #define KVL_HISTOGRAM_H
 
 #include "base/base.h"
 
-/* The most that bucket i counts; the last has no end. */
+/* The longest time that bucket i counts. The last bucket counts all longer times too. */
 static inline uint64_t kvl_bucket_ns(uint32_t i)
 {
     return UINT64_C(1000) << 2 * i;

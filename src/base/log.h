@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * log: lines for an operator. Most are written while a lock is held, and the sink is the embedder's code, so
- * a line is noted first and handed over once the lock is gone. A sink may therefore call back into the cache.
+ * log: lines for an operator. Most lines arise while the lock is held, and the sink is the embedder's code. So a line
+ * is noted first and handed to the sink after the lock was released. A sink may therefore call back into the cache.
  */
 #ifndef KVL_LOG_H
 #define KVL_LOG_H
@@ -10,7 +10,7 @@
 
 enum {
     KVL_LOG_LINE_BYTES = 240,
-    KVL_LOG_LINES = 4, /* more events than this in one call: the first are told, and how many were not */
+    KVL_LOG_LINES = 4, /* lines that one call may note; of more than these only the number is told */
 };
 
 typedef struct kvl_log_line {
@@ -28,10 +28,10 @@ typedef struct kvl_log {
 
 void kvl_log_init(kvl_log *log, const kvlazy_params *params);
 
-/* Notes a line, "name: text". Cheap without a sink. */
+/* Notes a line, "name: text". Does nothing without a sink. */
 __attribute__((format(printf, 3, 4))) void kvl_log_note(kvl_log *log, int level, const char *format, ...);
 
-/* Moves the noted lines out, so that they can be told after the lock is released. */
+/* Moves the noted lines to *out, so that kvl_log_tell can run after the lock was released. */
 void kvl_log_take(kvl_log *log, kvl_log *out);
 
 /* Hands the noted lines to the sink. */

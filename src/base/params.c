@@ -34,7 +34,7 @@ int kvl_params_refuse(kvl_log *log, int status, const char *field, uint64_t valu
     return status;
 }
 
-/* What its tensors say is geometry's to check. */
+/* The tensors of a layer are checked by geometry. */
 static int check_layer(const kvlazy_params *params, uint32_t i, kvl_log *log)
 {
     const kvlazy_layer *layer = &params->layers[i];
@@ -129,7 +129,7 @@ int kvl_params_resolve(const kvlazy_params *asked, kvlazy_params *params, kvl_lo
 static bool parse_digits(const char *text, char digits[24], const char **unit)
 {
     while (text[0] == '0' && isdigit((unsigned char)text[1]))
-        text++; /* "010" is ten, to people */
+        text++; /* a user means ten by "010", and expand_number would read it as octal */
     size_t n = strspn(text, "0123456789");
     if (!n || n >= 24 - 1)
         return false;
@@ -170,7 +170,7 @@ static bool parse_ms(const char *text, uint64_t max, uint64_t *value)
     return false;
 }
 
-/* A limit leaves out its type's largest value, which means "as it is" to kvlazy_set_limits. */
+/* The largest value of a type is left out: to kvlazy_set_limits it means "as it is". */
 typedef struct option {
     const char *name, *alias;
     bool (*parse)(const char *text, uint64_t max, uint64_t *value);
@@ -188,7 +188,7 @@ static const option options[] = {
 };
 enum { N_OPTION = sizeof options / sizeof *options };
 
-/* A line goes out at once: no lock is held here. */
+/* The line is told at once, since no lock is held here. */
 static int complain(const kvlazy_params *params, const char *name, const char *value, const char *why)
 {
     kvl_log log;
@@ -214,7 +214,7 @@ static int set_option(kvlazy_params *params, const option *o, const char *name, 
     return KVLAZY_OK;
 }
 
-/* Text options write all over the struct, so it has to be one of ours whole. */
+/* Text options write to any member, so the struct must be of this version and not shorter. */
 static bool is_whole(const kvlazy_params *params)
 {
     return params && params->struct_size == sizeof *params;
@@ -230,7 +230,7 @@ int kvlazy_params_set(kvlazy_params *params, const char *name, const char *value
     return complain(params, name, value, "no such option");
 }
 
-/* KVLAZY_SLOT_INITIAL_CTX for "slot-initial-ctx". */
+/* Reads the variable KVLAZY_SLOT_INITIAL_CTX for "slot-initial-ctx". */
 static const char *read_env(const char *prefix, const char *name, char variable[64])
 {
     snprintf(variable, 64, "%s%s", prefix, name);

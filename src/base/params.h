@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * params: what a caller asked for, checked and with its defaults resolved, so that no other file has to
- * ask what a 0 means. Reads the environment only in kvlazy_params_from_env.
+ * params: what a caller asked for, checked and with its defaults resolved, so that no other file has to ask what a 0
+ * means. Reads the environment only in kvlazy_params_from_env.
  */
 #ifndef KVL_PARAMS_H
 #define KVL_PARAMS_H
@@ -15,15 +15,15 @@ enum {
     KVL_IDLE_MS_DEFAULT = 30000,
 };
 
-/* Reads the caller's struct, of any version, into a whole one of ours with defaults resolved. KVLAZY_EINVAL
- * or KVLAZY_ENOTSUP with a noted line that names the field and its value. Layers and the memory table stay the
- * caller's. */
+/* Reads the caller's struct, of any version, into one of this version with defaults resolved. Returns KVLAZY_EINVAL or
+ * KVLAZY_ENOTSUP after noting a line that names the field and its value. Layers and the memory table are not copied:
+ * *params points at the caller's. */
 int kvl_params_resolve(const kvlazy_params *asked, kvlazy_params *params, kvl_log *log);
 
-/* Notes what is wrong with a field, and hands `status` through. */
+/* Notes what is wrong with a field. Returns `status`. */
 int kvl_params_refuse(kvl_log *log, int status, const char *field, uint64_t value, const char *why);
 
-/* What kv_size_initial means: 0, or more than there is, is all of it. */
+/* Returns what kv_size_initial means: 0, and more than kv_size, mean kv_size. */
 static inline uint32_t kvl_initial_cells(uint32_t kv_size_initial, uint32_t kv_size)
 {
     return kv_size_initial && kv_size_initial < kv_size ? kv_size_initial : kv_size;

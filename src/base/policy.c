@@ -46,6 +46,6 @@ uint64_t kvl_policy_until_idle(uint64_t now_ms, uint64_t since_ms, uint32_t idle
 {
     if (!idle_ms)
         return KVL_NEVER;
-    uint64_t age_ms = now_ms > since_ms ? now_ms - since_ms : 0; /* a clock that steps back makes nothing old */
+    uint64_t age_ms = now_ms > since_ms ? now_ms - since_ms : 0; /* a clock that stepped back makes nothing older */
     return age_ms >= idle_ms ? 0 : idle_ms - age_ms;
 }

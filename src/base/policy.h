@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * policy: how much and when, as arithmetic. Numbers and a time go in, a target comes out. Reads no clock,
- * touches no memory, knows no cache.
+ * policy: how much and when, as arithmetic. Numbers and a time go in, a target comes out. Reads no clock, touches no
+ * memory, knows no cache.
  */
 #ifndef KVL_POLICY_H
 #define KVL_POLICY_H
@@ -10,22 +10,22 @@
 
 #define KVL_NEVER UINT64_MAX
 
-/* The soft cap: the power of two that holds the highest cell in use, at least the initial size. `end` is one
- * past the highest cell that is live or was within the decay window. */
+/* Returns the soft cap: the power of two that holds the highest cell in use, at least kv_size_initial. `end` is one
+ * past the highest cell that is live or was live within the idle time. */
 uint32_t kvl_policy_cap(uint32_t kv_size, uint32_t kv_size_initial, uint32_t n_pad, uint32_t end);
 
-/* Cells attention reads when the highest live cell of a stream is `used_end` - 1. */
+/* Returns how many cells attention reads when the highest live cell of a stream is `used_end` - 1. */
 uint32_t kvl_policy_n_kv(uint32_t kv_size, uint32_t n_pad, uint32_t used_end);
 
-/* The first position that a query sees through a sliding window; those below are masked. For masks of what lies
- * ahead of a query too, SYMMETRIC, only the side behind it. */
+/* Returns the first position that a query sees through a sliding window; positions below are masked. A SYMMETRIC window
+ * also has an end ahead of the query, which this does not tell. */
 int64_t kvl_policy_window_begin(int swa_type, uint32_t n_swa, int64_t query);
 
-/* Cells a stream is over its target. */
+/* Returns by how many cells a stream is over its target. */
 uint32_t kvl_policy_excess(uint32_t n_live, uint32_t target);
 
-/* Milliseconds from `now` until something last used at `since` has been idle for `idle_ms`; 0: it is idle;
- * KVL_NEVER: idle_ms is 0, nothing ever idles. */
+/* Returns how many milliseconds after `now` a thing last used at `since` has been idle for `idle_ms`. 0: it has been.
+ * KVL_NEVER: idle_ms is 0, so that nothing ever idles. */
 uint64_t kvl_policy_until_idle(uint64_t now_ms, uint64_t since_ms, uint32_t idle_ms);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* version: what the linked library calls itself, so that it can be compared with the header's. */
+/* version: the version of the linked library, so that an embedder can compare it with the header's. */
 #include "base/base.h"
 
 int kvlazy_version(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * draw: a stream's cells as text, for people who chase a bug. Copies what it needs under the lock and draws
- * without it, so that a slow sink holds nobody up. Nothing depends on it.
+ * draw: the cells of a stream as text, for the hunt for a bug. Copies what it needs under the lock and draws after the
+ * lock was released, so that a slow sink delays no other thread. No other file depends on it.
  *
  *     kv: cells 64..91: 0000000011111111++++....~~~~
  *     kv:   positions: 0..7 100..107 8..11
@@ -22,7 +22,8 @@ typedef struct seen_cell {
     char mark;
 } seen_cell;
 
-/* The owner as one character: 0-9, a-z, then *; + for several, ~ for a cell that emptied lately, . for none. */
+/* Returns the owner of a cell as one character: 0-9, a-z, then *; + for several owners; ~ for a fallow cell; . for an
+ * empty one. */
 static char mark_of(const kvl_cells *cells, uint32_t cell)
 {
     static const char names[] = "0123456789abcdefghijklmnopqrstuvwxyz";
@@ -35,7 +36,7 @@ static char mark_of(const kvl_cells *cells, uint32_t cell)
     return (size_t)owner < sizeof names - 1 ? names[owner] : '*';
 }
 
-/* Positions of consecutive cells as runs; ends with … where the line is full. */
+/* Appends the positions of consecutive cells, p..q where they rise by one; ends with ... where the line is full. */
 static void add_positions(char *text, size_t bytes, const seen_cell *cell, uint32_t n)
 {
     char run[32];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exposition: the figures of a cache as Prometheus text, version 0.0.4. Reads what stats tells and formats it; knows no
- * cache but through the public header and its name.
+ * prometheus: the figures of a cache as text for Prometheus, version 0.0.4. Formats what kvlazy_stats returns; of the
+ * cache itself it reads only the name.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include "api/door.h"
 #include "base/histogram.h"
 
-/* What fits is written, all is counted. */
+/* Writes as much as fits, and counts everything, so that a caller learns how large its buffer must be. */
 typedef struct out {
     char *text;
     size_t bytes, needed;
@@ -28,7 +28,7 @@ __attribute__((format(printf, 2, 3))) static void put(out *o, const char *format
     o->needed += n > 0 ? (size_t)n : 0;
 }
 
-/* Backslash, quote and line end are escaped in a label. */
+/* In a label backslash, quote and line end are escaped. */
 static void set_label(out *o, const char *name)
 {
     size_t n = 0;
@@ -67,7 +67,7 @@ static void refusals(out *o, const kvlazy_stats_info *s)
         put(o, "kvlazy_refusals_total{cache=\"%s\",reason=\"%s\"} %" PRIu64 "\n", o->label, rows[i].reason, rows[i].n);
 }
 
-/* By hand: a decimal point is a comma in many a locale. */
+/* Writes the digits by hand, since printf writes a comma instead of the point in many locales. */
 static void put_seconds(out *o, uint64_t n, int digits)
 {
     uint64_t second = 1;
@@ -121,7 +121,7 @@ int kvlazy_stats_text(const kvlazy_cache *c, char *text, size_t bytes, size_t *n
 
     if ((!text && !needed) || kvlazy_stats(c, &stats))
         return KVLAZY_EINVAL;
-    set_label(&o, c->log.name); /* constant for the life of the cache, so no lock */
+    set_label(&o, c->log.name); /* constant for the life of the cache, so that no lock is needed */
     put_all(&o, &stats);
     if (needed)
         *needed = o.needed + 1;

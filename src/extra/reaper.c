@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reaper: a thread that polls caches, each when it said, and squeezes them when memory is short. It sleeps until the
- * earliest of the times it was told; what makes one of them stale wakes it (kvl_watcher). Decides nothing about a
- * cache, and only compares times: a cache has a clock of its own.
+ * reaper: a thread that polls groups of caches, each at the time that its last poll named, and squeezes them when
+ * memory is short. It sleeps until the earliest of these times. A call that makes such a time stale wakes it
+ * (kvl_watcher). The reaper decides nothing about a cache; it only compares times, and on its own clock, since every
+ * group has another.
  *
- * Locks: that of a group is taken before that of a reaper, never the other way round, so the thread is in a cache with
- * none held. Who takes a cache away waits until the thread is out of it; whatever looks at an entry holds it.
+ * Locks: the lock of a group is taken before the lock of the reaper, never the other way round. So the thread releases
+ * the reaper's lock before it enters a cache. A call that takes a cache away waits until the thread is out of that
+ * cache. An entry is freed when nothing holds it any more: the list, the thread, and calls that take a cache away do.
  */
 #include "api/watch.h"
 #include "host/wait.h"
@@ -22,24 +24,24 @@ typedef struct entry {
     kvlazy_reaper *reaper;
     struct entry *next;
     kvl_group *group;
-    kvlazy_cache *cache; /* by way of which the group is polled; NULL: it is not any more */
+    kvlazy_cache *cache; /* the member by which the group is polled; NULL: the group is polled no longer */
     uint64_t due_ms;     /* when to poll it */
-    bool squeeze;        /* memory is short, and it does not know yet */
-    uint32_t n_hold;     /* who looks at this: the list, the thread, whoever takes a cache away */
-    uint32_t n_losing;   /* members that are being taken away: the thread stays out */
-    uint32_t n_passing;  /* a member that must stay for a moment */
+    bool squeeze;        /* memory is short, and the group was not squeezed for it yet */
+    uint32_t n_hold;     /* holders: the list, the thread, and calls that take a cache away */
+    uint32_t n_losing;   /* members that are being taken away; the thread enters no member meanwhile */
+    uint32_t n_passing;  /* calls of the reaper that use a member; no member is taken away meanwhile */
 } entry;
 
 struct kvlazy_reaper {
     uint64_t magic;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* the thread is out of a group, or an entry is held by one less */
+    pthread_cond_t changed; /* the thread left a group, or an entry lost a holder */
     pthread_t thread;
     kvl_wait wait;
-    entry *first, *visited; /* visited: the thread is in this one */
-    uint32_t n_entry;       /* also those that are only held */
+    entry *first, *visited; /* visited: the thread is inside this group */
+    uint32_t n_entry;       /* entries in the list, and others that are still held */
     uint64_t sleeps_ms;     /* the thread sleeps until then; 0: it is awake */
-    uint64_t calm_ms;       /* no squeeze before */
+    uint64_t calm_ms;       /* no squeeze begins before this time */
     bool pressed, stops, frees_itself;
 };
 
@@ -48,7 +50,7 @@ static bool is_reaper(const kvlazy_reaper *r)
     return r && r->magic == MAGIC;
 }
 
-/* Callbacks of caches run on the thread, and may do what others do. */
+/* Callbacks of caches run on the reaper's thread, and may call every function of the reaper. */
 static bool is_own_thread(const kvlazy_reaper *r)
 {
     return pthread_equal(pthread_self(), r->thread);
@@ -56,7 +58,7 @@ static bool is_own_thread(const kvlazy_reaper *r)
 
 /* ------------------------------------------------------------------------------------------- entries */
 
-/* The lock is held for these. */
+/* The lock is held when these are called. */
 
 static void drop(entry *e)
 {
@@ -77,7 +79,7 @@ static void detach(entry *e)
     while (*at && *at != e)
         at = &(*at)->next;
     if (!*at)
-        return; /* it was not in the list yet */
+        return; /* kvlazy_reaper_add has not put it into the list yet */
     *at = e->next;
     drop(e);
 }
@@ -123,7 +125,8 @@ static void on_lose(void *ctx, const kvlazy_cache *member, kvlazy_cache *heir)
     pthread_mutex_unlock(&e->reaper->lock);
 }
 
-/* A long release stops for hooks; so it does for who waits here. The member that goes keeps the group alive. */
+/* Waits until the thread is out of the group. The waiting call counts as a hook that waits, so that a long release
+ * stops for it. The member that is taken away keeps the group alive until then. */
 static void on_settle(void *ctx)
 {
     entry *e = ctx;
@@ -154,7 +157,8 @@ static void on_lost(void *ctx)
 
 /* ------------------------------------------------------------------------------------------- the thread */
 
-/* What to do first: who is to be squeezed, else who is due for longest. NULL: nobody yet. */
+/* Returns the entry to visit next: one that is to be squeezed, else the one that has been due for longest. NULL: none.
+ */
 static entry *next_entry(const kvlazy_reaper *r, uint64_t now_ms)
 {
     entry *next = NULL;
@@ -170,7 +174,8 @@ static entry *next_entry(const kvlazy_reaper *r, uint64_t now_ms)
     return next;
 }
 
-/* When to come again, says a poll that began at `start_ms`. A hook goes first: while this sleeps it has the lock. */
+/* Returns when to visit again, after a poll that began at `start_ms` and said `next_ms`. A poll that stopped for a
+ * waiting hook leaves that hook a millisecond to take the lock. */
 static uint64_t next_visit(const entry *e, const kvlazy_cache *c, uint64_t start_ms, uint64_t next_ms)
 {
     if (next_ms == 0 && e->cache == c && atomic_load(&e->group->n_waiting) > 0)
@@ -186,7 +191,8 @@ static void visit(kvlazy_reaper *r, entry *e)
 
     e->squeeze = false;
     if (!squeeze)
-        e->due_ms = KVL_NEVER; /* what is noted from here on counts */
+        e->due_ms =
+            KVL_NEVER; /* a time that is told during the poll counts, and the poll's own time is added behind it */
     e->n_hold++;
     r->visited = e;
     pthread_mutex_unlock(&r->lock);
@@ -272,7 +278,7 @@ static int init_locks(kvlazy_reaper *r)
     return KVLAZY_OK;
 }
 
-/* The lock is held until the thread's own name is known. */
+/* The lock is held until r->thread is set, since the thread looks at it. */
 static int start(kvlazy_reaper *r)
 {
     pthread_mutex_lock(&r->lock);
@@ -306,7 +312,7 @@ int kvlazy_reaper_create(const char *host_root, kvlazy_reaper **reaper)
 
 /* ------------------------------------------------------------------------------------------- destroy */
 
-/* The lock is held. The thread goes on with nothing, and stops with what it is at. */
+/* The lock is held. The thread begins no new visit, and a release that it is in stops after its piece. */
 static void ask_to_stop(kvlazy_reaper *r)
 {
     entry *e = r->visited;
@@ -316,7 +322,7 @@ static void ask_to_stop(kvlazy_reaper *r)
     if (!e || !e->cache || is_own_thread(r))
         return;
     e->n_hold++;
-    e->n_passing++; /* the group must not go while its count is ours */
+    e->n_passing++; /* the group must not be freed before its n_waiting was lowered again */
     atomic_fetch_add(&e->group->n_waiting, 1);
     while (r->visited == e)
         pthread_cond_wait(&r->changed, &r->lock);
@@ -325,14 +331,14 @@ static void ask_to_stop(kvlazy_reaper *r)
     drop(e);
 }
 
-/* The lock is held, but for a moment in between. */
+/* Takes the first group out. The lock is held, and released in between. */
 static void forget_first(kvlazy_reaper *r)
 {
     entry *e = r->first;
     kvlazy_cache *c = e->cache;
 
     e->n_hold++;
-    e->n_passing++; /* c must not go meanwhile */
+    e->n_passing++; /* c must not be destroyed meanwhile */
     pthread_mutex_unlock(&r->lock);
     bool lost = kvl_unwatch(c, &e->watcher);
     pthread_mutex_lock(&r->lock);
@@ -359,7 +365,7 @@ void kvlazy_reaper_destroy(kvlazy_reaper *r)
     pthread_mutex_lock(&r->lock);
     while (r->first)
         forget_first(r);
-    r->frees_itself = own; /* from a callback: when that has returned */
+    r->frees_itself = own; /* in a callback: the thread frees the reaper after the callback returned */
     while (!own && r->n_entry)
         pthread_cond_wait(&r->changed, &r->lock);
     pthread_mutex_unlock(&r->lock);

@@ -18,10 +18,10 @@
 
 enum {
     DEAF_MS = 1000,
-    STACK_BYTES = 1 << 19, /* the embedder's callbacks run there too */
+    STACK_BYTES = 1 << 19, /* the embedder's callbacks run on this stack too */
 };
 
-/* Stalled for 150 ms in one second; who is no superuser may only ask about multiples of two (Linux 6.5). */
+/* A stall of 150 ms in one second. Without privileges the window must be a multiple of two seconds (Linux 6.5). */
 static const char *const triggers[] = {"some 150000 1000000", "some 300000 2000000"};
 
 /* ------------------------------------------------------------------------------------------- open, close */
@@ -35,11 +35,11 @@ static int open_pressure(const char *path)
     for (size_t i = 0; i < sizeof triggers / sizeof *triggers; i++)
         if (write(fd, triggers[i], strlen(triggers[i]) + 1) > 0)
             return fd;
-    close(fd); /* no right to, or the kernel was started without it */
+    close(fd); /* the process may not, or the kernel was started without PSI */
     return -1;
 }
 
-/* The files that may tell, the nearest first. */
+/* Opens the file of this process's control group, else that of the system. */
 static int find_pressure(const char *root)
 {
     char dir[KVL_PATH_BYTES], path[KVL_PATH_BYTES + 32];
@@ -105,7 +105,7 @@ unsigned kvl_wait_sleep(kvl_wait *w, uint64_t until_ms)
     if (fd[0].revents && read(w->wake_fd, &count, sizeof count) > 0)
         happened |= KVL_WOKEN;
     if (fd[1].revents & (POLLERR | POLLHUP | POLLNVAL)) {
-        close_fd(&w->pressure_fd); /* the group is gone, and this would be told for ever */
+        close_fd(&w->pressure_fd); /* the control group is gone, and poll would return at once for ever */
     } else if (fd[1].revents & POLLPRI) {
         happened |= KVL_PRESSURE;
         w->deaf_ms = kvl_wait_now_ms() + DEAF_MS;
@@ -118,7 +118,7 @@ void kvl_wait_wake(kvl_wait *w)
     uint64_t one = 1;
 
     if (write(w->wake_fd, &one, sizeof one) < 0)
-        return; /* it counts to 2^64 - 2 already: awake enough */
+        return; /* the counter is full, so the sleeper is woken already */
 }
 
 /* ------------------------------------------------------------------------------------------- the thread */
@@ -130,7 +130,7 @@ int kvl_wait_start(pthread_t *thread, void *(*run)(void *arg), void *arg)
 
     if (pthread_attr_init(&attr) != 0)
         return KVLAZY_ENOMEM;
-    (void)pthread_attr_setstacksize(&attr, STACK_BYTES); /* else it has the usual one */
+    (void)pthread_attr_setstacksize(&attr, STACK_BYTES); /* on failure the stack has its usual size */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(thread, &attr, run, arg);

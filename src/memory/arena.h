@@ -67,10 +67,11 @@ static inline bool kvl_is_arena(const kvlazy_arena *arena)
     return arena && arena->magic == KVL_ARENA_MAGIC;
 }
 
-/* Where such an arena begins and how long it is; nothing for what is none. */
-static inline kvl_extent kvl_extent_of_arena(const kvlazy_arena *arena)
+/* Where such an arena begins and how many bytes it has; NULL and 0 for a foreign handle. */
+static inline void kvl_arena_bounds(const kvlazy_arena *arena, const char **base, uint64_t *bytes)
 {
-    return kvl_is_arena(arena) ? (kvl_extent){arena->base, arena->bytes} : (kvl_extent){0};
+    *base = kvl_is_arena(arena) ? arena->base : NULL;
+    *bytes = kvl_is_arena(arena) ? arena->bytes : 0;
 }
 
 /* Reserves; 0 bytes are legal and reserve nothing. flags: KVLAZY_RESERVE_*; with HUGE_PAGES a page is a huge one.

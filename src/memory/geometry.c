@@ -2,7 +2,7 @@
 /* geometry: see geometry.h. */
 #include "memory/geometry.h"
 
-/* Addresses are signed to pointer arithmetic, and some headroom costs nothing. */
+/* Signed pointer arithmetic reaches 2^63 bytes. Half of that is more than any machine has. */
 #define RESERVATION_MAX_BYTES (UINT64_C(1) << 62)
 
 static int complain(kvl_complaint *complaint, int status, uint32_t layer_id, const char *what)
@@ -18,7 +18,8 @@ static uint64_t page_up(const kvl_geometry *g, uint64_t byte)
 
 /* ------------------------------------------------------------------------------------------- strides */
 
-/* n things of `bytes` each, a stride apart, become one of so many bytes. */
+/* n parts of *bytes each, a stride apart: *bytes becomes what all of them take. Returns false when they overlap,
+ * or take more than a reservation may have. */
 static bool repeat(uint64_t n, uint64_t stride, uint64_t *bytes)
 {
     uint64_t before;
@@ -29,7 +30,7 @@ static bool repeat(uint64_t n, uint64_t stride, uint64_t *bytes)
            !kvl_add_overflows(before, *bytes, bytes) && *bytes <= RESERVATION_MAX_BYTES;
 }
 
-/* Cells, lanes and streams lie apart; says where the last of them ends. */
+/* Finds where the tensor ends. Returns false when its cells, lanes or streams overlap. */
 static bool find_end(const kvl_geometry *g, kvl_tensor *t)
 {
     uint64_t bytes = t->cell_bytes;
@@ -47,7 +48,7 @@ static bool find_end(const kvl_geometry *g, kvl_tensor *t)
 
 /* ------------------------------------------------------------------------------------------- one tensor */
 
-/* Packed, behind what the reservation holds already. */
+/* The library lays out a tensor: packed, behind those that the reservation holds already. */
 static int lay_out(kvl_geometry *g, kvl_tensor *t, kvl_complaint *complaint)
 {
     const char *too_large = "more bytes than an address holds";
@@ -73,32 +74,35 @@ static uint32_t find_arena(kvl_geometry *g, kvlazy_arena *arena)
     return i;
 }
 
-/* Where the engine put it. */
+/* The engine laid out a tensor: takes over where its bytes are. */
 static int adopt(kvl_geometry *g, kvl_tensor *t, const kvlazy_tensor *theirs, kvlazy_arena *arena,
-                 kvl_extent_of extent_of, kvl_complaint *complaint)
+                 kvl_bounds_of bounds_of, kvl_complaint *complaint)
 {
+    const char *base;
+    uint64_t bytes;
+
     if (!theirs->data) {
         t->on_device = true;
         return KVLAZY_OK;
     }
     if (!arena)
         return complain(complaint, KVLAZY_EINVAL, t->layer_id, "a tensor with data and no arena");
-    kvl_extent extent = extent_of(arena);
-    t->offset = (uint64_t)((uintptr_t)theirs->data - (uintptr_t)extent.base);
+    bounds_of(arena, &base, &bytes);
+    t->offset = (uint64_t)((uintptr_t)theirs->data - (uintptr_t)base);
     t->cell_stride = theirs->cell_stride;
     t->lane_stride = theirs->channel_stride;
     t->stream_stride = theirs->stream_stride;
-    if ((uintptr_t)theirs->data < (uintptr_t)extent.base || !find_end(g, t))
+    if ((uintptr_t)theirs->data < (uintptr_t)base || !find_end(g, t))
         return complain(complaint, KVLAZY_EINVAL, t->layer_id, "a tensor before its arena, or strides that overlap");
-    if (t->end > extent.bytes)
+    if (t->end > bytes)
         return complain(complaint, KVLAZY_EINVAL, t->layer_id, "a tensor that does not fit its arena");
-    if (t->end == extent.bytes) /* what is left of the last page is nobody's */
+    if (t->end == bytes) /* the rest of the arena's last page holds nothing */
         t->end = page_up(g, t->end);
     t->arena = find_arena(g, arena);
     return KVLAZY_OK;
 }
 
-static int place(kvl_geometry *g, const kvlazy_layer *layer, bool is_v, kvl_extent_of extent_of,
+static int place(kvl_geometry *g, const kvlazy_layer *layer, bool is_v, kvl_bounds_of bounds_of,
                  kvl_complaint *complaint)
 {
     const kvlazy_tensor *theirs = is_v ? layer->v : layer->k;
@@ -122,8 +126,8 @@ static int place(kvl_geometry *g, const kvlazy_layer *layer, bool is_v, kvl_exte
     g->n_tensor++;
     g->n_host += !theirs || theirs->data;
     if (theirs)
-        return adopt(g, t, theirs, layer->arena, extent_of, complaint);
-    t->arena = UINT32_MAX; /* the last, once it is known how many there are */
+        return adopt(g, t, theirs, layer->arena, bounds_of, complaint);
+    t->arena = UINT32_MAX; /* it becomes the last arena, once the number of arenas is known */
     return lay_out(g, t, complaint);
 }
 
@@ -140,14 +144,14 @@ static int by_place(const void *a, const void *b)
     return (t->offset > u->offset) - (t->offset < u->offset);
 }
 
-/* Cells of one tensor between those of another, as where the K and V of a cell are neighbours. */
+/* The cells of one tensor lie between those of another, as where the K and V of a cell are neighbours. */
 static bool interleave(const kvl_tensor *t, const kvl_tensor *u)
 {
     return t->cell_stride == u->cell_stride && t->offset + t->cell_bytes <= u->offset &&
            u->offset + u->cell_bytes <= t->offset + t->cell_stride;
 }
 
-/* In the order of bytes, apart, the library's own arena last. */
+/* Sorts the tensors by arena and byte, the library's own arena last, and checks that none overlaps another. */
 static int put_in_order(kvl_geometry *g, kvl_complaint *complaint)
 {
     uint64_t done = 0;
@@ -174,7 +178,7 @@ static int put_in_order(kvl_geometry *g, kvl_complaint *complaint)
 }
 
 int kvl_geometry_init(kvl_geometry *g, const kvlazy_layer *layer, uint32_t n_layer, uint32_t kv_size, uint32_t n_stream,
-                      uint64_t page_bytes, kvl_extent_of extent_of, kvl_complaint *complaint)
+                      uint64_t page_bytes, kvl_bounds_of bounds_of, kvl_complaint *complaint)
 {
     int status = KVLAZY_OK;
 
@@ -186,9 +190,9 @@ int kvl_geometry_init(kvl_geometry *g, const kvlazy_layer *layer, uint32_t n_lay
     if (!g->tensor || !g->arena)
         status = complain(complaint, KVLAZY_ENOMEM, layer->id, "no memory to note tensors");
     for (uint32_t i = 0; !status && i < n_layer; i++) {
-        status = place(g, &layer[i], false, extent_of, complaint);
+        status = place(g, &layer[i], false, bounds_of, complaint);
         if (!status)
-            status = place(g, &layer[i], true, extent_of, complaint);
+            status = place(g, &layer[i], true, bounds_of, complaint);
     }
     if (!status)
         status = put_in_order(g, complaint);
@@ -214,7 +218,7 @@ const kvl_tensor *kvl_geometry_find(const kvl_geometry *g, uint32_t layer_id, bo
 
 uint64_t kvl_geometry_cover_bytes(const kvl_geometry *g, uint32_t n_cell)
 {
-    uint64_t bytes = 0, done = 0; /* a page that two lanes or tensors share counts once */
+    uint64_t bytes = 0, done = 0; /* done: where the pages end that were counted, since lanes and tensors share some */
 
     for (uint32_t i = 0; n_cell && i < g->n_host; i++) {
         const kvl_tensor *t = &g->tensor[i];

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * geometry: where the bytes are. Maps (tensor, stream, cells) to byte offsets in an arena. Pure arithmetic: knows
- * nothing of tokens, pages that are touched, or the operating system.
+ * geometry: where the bytes of cells lie. Maps (tensor, stream, cells) to spans of bytes in an arena. Pure arithmetic:
+ * knows nothing of tokens, touched pages or the operating system.
  *
  * The library's own tensors lie in one reservation, one after the other, each starting on a page:
  *
  *     | layer 0 K ........ pad| layer 0 V ........ pad| layer 1 K ........ pad| ...
  *     ^ page                  ^ page                  ^ page
  *
- * ROW-MAJOR. A row is a cell's bytes. The library packs them, stream after stream, so that an engine may view a tensor
- * as one run of n_stream · kv_size rows. Rows need not divide a page and streams need not start on one:
+ * ROW-MAJOR. A row is the bytes of one cell. The library packs rows, stream after stream, so that an engine may view a
+ * tensor as one array of n_stream · kv_size rows. Rows need not divide a page and streams need not start on one:
  *
  *     page      |          0          |          1          |          2          |
  *     stream    | 0                              | 1                              |pad
  *     cell      | 0   | 1   | 2   | 3   | 4   |  | 0   | 1   | ...
  *                                   ^ two pages    ^ shares a page with stream 0
  *
- * TRANSPOSED. A cell has one element in every channel; a channel is a run of all cells. One token touches as many
- * pages as there are channels, and a page holds many cells of one channel, so that little goes back early:
+ * TRANSPOSED. A cell has one element in every channel; a channel holds one element of all cells. One token touches as
+ * many pages as there are channels, and a page holds many cells of one channel, so that few pages go back early:
  *
  *     page      |          0          |          1          |          2          |
  *     channel   | 0                        | 1                        | 2
  *     cell      |0|1|2|3| ..................|0|1|2|3| .................|0|1|2|3| ...
  *
- * Both are lanes: a lane is where the cells of one stream follow one another at a fixed stride, the whole stream when
- * row-major (one lane a stream), one channel of it when transposed. All else is said of lanes.
+ * Both are lanes. In a lane the cells of one stream follow one another at a fixed stride: a row-major stream is one
+ * lane, a transposed one has a lane a channel. All other code walks lanes and need not know the layout.
  *
  * PADDED. An engine's own tensor may leave bytes between cells, lanes and streams, and may have streams inside channels
- * or channels inside streams. The bytes between are nobody's that we know of, so they are never written or given back;
- * between cells that makes every cell a span of its own:
+ * or channels inside streams. The bytes between belong to the engine, so they are never written or given back. With
+ * bytes between cells every cell is a span of its own:
  *
  *     lane      | cell 0 |....| cell 1 |....| cell 2 |....|
  */
@@ -37,34 +37,34 @@
 
 #include "base/base.h"
 
-/* Bytes of an arena, [begin, end). */
+/* Consecutive bytes of an arena, [begin, end). */
 typedef struct kvl_span {
     uint64_t begin, end;
 } kvl_span;
 
 typedef struct kvl_tensor {
-    uint32_t arena; /* which; the library's own is the last */
+    uint32_t arena; /* number of the arena it lies in; the library's own is the last */
     uint32_t layer_id;
     bool is_v;
-    bool on_device;        /* it has no bytes here; the members below are 0 */
+    bool on_device;        /* its bytes are not in host memory; the members below are 0 */
     bool streams_in_lanes; /* lane j of all streams comes before lane j + 1 of any; else stream by stream */
-    uint32_t n_lane;       /* a stream */
+    uint32_t n_lane;       /* lanes of each stream */
     uint32_t n_channel;    /* 0: row-major */
     uint64_t offset;       /* of stream 0, lane 0, cell 0 */
-    uint64_t data_end;     /* of the last cell */
-    uint64_t end;          /* the same, or where the padding behind it ends that is nobody's */
+    uint64_t data_end;     /* where the last cell ends */
+    uint64_t end;          /* the same, or the end of that page where the rest of the page holds nothing */
     uint64_t cell_stride, lane_stride, stream_stride;
     uint64_t cell_bytes; /* of one cell in one lane */
 } kvl_tensor;
 
 typedef struct kvl_geometry {
     uint32_t kv_size, n_stream;
-    uint32_t n_arena; /* with the library's own, where it has one */
+    uint32_t n_arena; /* the library's own included, where there is one */
     uint64_t page_bytes;
     uint64_t own_bytes;      /* of the library's own reservation, whole pages */
-    uint64_t reserved_bytes; /* the tensors in whole pages, each once */
-    uint64_t cell_bytes;     /* one cell in all tensors, those on devices too */
-    uint32_t n_host;         /* tensors with bytes here; the others come behind them */
+    uint64_t reserved_bytes; /* pages of all tensors, each page once */
+    uint64_t cell_bytes;     /* of one cell in all tensors, those on devices too */
+    uint32_t n_host;         /* tensors in host memory; those on devices come behind them */
     uint32_t n_tensor;
     kvl_tensor *tensor;   /* [0, n_host): by arena, then by offset */
     kvlazy_arena **arena; /* [n_arena] those of the layers; NULL: the library's own */
@@ -76,32 +76,28 @@ typedef struct kvl_complaint {
     uint32_t layer_id;
 } kvl_complaint;
 
-/* Where an arena begins and how long it is. */
-typedef struct kvl_extent {
-    const char *base;
-    uint64_t bytes;
-} kvl_extent;
-typedef kvl_extent (*kvl_extent_of)(const kvlazy_arena *arena);
+/* Tells where an arena begins and how many bytes it has. */
+typedef void (*kvl_bounds_of)(const kvlazy_arena *arena, const char **base, uint64_t *bytes);
 
-/* Lays out the tensors of the layers that the engine did not, and reads where it put the others. KVLAZY_EINVAL or
- * KVLAZY_ENOTSUP with a complaint, KVLAZY_ENOMEM; nothing is held then. */
+/* Lays out the tensors that the engine did not lay out, and reads where it put the others. Returns KVLAZY_EINVAL,
+ * KVLAZY_ENOTSUP or KVLAZY_ENOMEM with a complaint; nothing is held then. */
 int kvl_geometry_init(kvl_geometry *geometry, const kvlazy_layer *layer, uint32_t n_layer, uint32_t kv_size,
-                      uint32_t n_stream, uint64_t page_bytes, kvl_extent_of extent_of, kvl_complaint *complaint);
+                      uint32_t n_stream, uint64_t page_bytes, kvl_bounds_of bounds_of, kvl_complaint *complaint);
 void kvl_geometry_fini(kvl_geometry *geometry);
 
-/* NULL: no such tensor. */
+/* Returns NULL when there is no such tensor. */
 const kvl_tensor *kvl_geometry_find(const kvl_geometry *geometry, uint32_t layer_id, bool is_v);
 
-/* Bytes of the pages that the first n cells of every stream lie on, each page once. */
+/* Returns the bytes of the pages that the first n cells of every stream lie on, each page once. */
 uint64_t kvl_geometry_cover_bytes(const kvl_geometry *geometry, uint32_t n_cell);
 
 /* One lane: the cells of one stream at a fixed stride. */
 typedef struct kvl_lane {
     uint32_t stream;
-    uint64_t base; /* of cell 0 */
+    uint64_t base; /* where cell 0 begins */
 } kvl_lane;
 
-/* Lane i of n_stream · n_lane, in the order of bytes. */
+/* Returns lane i of the n_stream · n_lane lanes of a tensor, in the order of bytes. */
 static inline kvl_lane kvl_tensor_lane(const kvl_tensor *tensor, uint32_t n_stream, uint64_t i)
 {
     uint32_t stream = (uint32_t)(tensor->streams_in_lanes ? i % n_stream : i / tensor->n_lane);
@@ -110,13 +106,13 @@ static inline kvl_lane kvl_tensor_lane(const kvl_tensor *tensor, uint32_t n_stre
     return (kvl_lane){stream, tensor->offset + stream * tensor->stream_stride + lane * tensor->lane_stride};
 }
 
-/* Cells whose bytes are one span: all of them, or one at a time. */
+/* Returns how many neighbouring cells make one span: any number, or one where bytes lie between them. */
 static inline uint32_t kvl_tensor_span_cells(const kvl_tensor *tensor)
 {
     return tensor->cell_stride == tensor->cell_bytes ? UINT32_MAX : 1;
 }
 
-/* The bytes of the cells [begin, end) in a lane; begin < end, at most kvl_tensor_span_cells of them. */
+/* Returns the bytes of the cells [begin, end) in a lane: one cell at least, kvl_tensor_span_cells at most. */
 static inline kvl_span kvl_lane_span(const kvl_tensor *tensor, uint64_t base, uint32_t begin, uint32_t end)
 {
     return (kvl_span){base + begin * tensor->cell_stride, base + (end - 1) * tensor->cell_stride + tensor->cell_bytes};

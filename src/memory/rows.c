@@ -4,7 +4,7 @@
 
 /* ------------------------------------------------------------------------------------------- spans */
 
-/* The spans of the cells [*begin, end) in one lane, one after the other; begin moves on. */
+/* Returns the first span of the cells [*begin, end) in one lane, and moves *begin past its cells. */
 static kvl_span next_span(const kvl_tensor *t, uint64_t base, uint32_t *begin, uint32_t end)
 {
     uint32_t from = *begin, n = kvl_tensor_span_cells(t);
@@ -20,8 +20,8 @@ static uint64_t lane_base(const kvl_tensor *t, uint32_t stream, uint64_t lane)
 
 /* ------------------------------------------------------------------------------------------- gathering */
 
-/* One lane of every run, in the order of bytes. `seen_end`: pages up to here were looked at, scattered cells share
- * them. */
+/* One lane of every run, in the order of bytes. Pages up to the byte `seen_end` were looked at: scattered cells share
+ * pages. */
 static int want_lane(kvlazy_arena *a, const kvl_tensor *t, uint64_t lane, const kvl_run *run, uint32_t n_run,
                      uint64_t *seen_end)
 {
@@ -38,7 +38,7 @@ static int want_lane(kvlazy_arena *a, const kvl_tensor *t, uint64_t lane, const 
     return KVLAZY_OK;
 }
 
-/* Runs of one stream at a time, or of all where streams lie inside lanes. */
+/* The runs of one stream at a time, or of all streams where these lie inside lanes. */
 static int want_tensor(kvlazy_arena *a, const kvl_tensor *t, const kvl_run *run, uint32_t n_run, uint64_t *seen_end)
 {
     uint32_t n;
@@ -108,7 +108,8 @@ bool kvl_rows_ready(const kvl_rows *r, const kvl_run *run, uint32_t n_run)
     return true;
 }
 
-/* Runs that continue what was ready, or begin anew: writing moves on, and one interval a stream is enough. */
+/* Each run lengthens the ready run of its stream, or replaces it where the two do not meet: since writing moves on, one
+ * run a stream is enough. */
 static void note_ready(kvl_rows *r, const kvl_run *run, uint32_t n_run)
 {
     for (const kvl_run *at = run; at < run + n_run; at++) {
@@ -139,7 +140,7 @@ int kvl_rows_touch(kvl_rows *r, const kvl_run *run, uint32_t n_run)
         kvl_histogram_add(&r->commit_time, kvl_host_now_ns(r->mem) - from_ns);
     if (!status)
         note_ready(r, run, n_run);
-    for (uint32_t i = 0; status && i < n_run; i++) /* some of it may be there all the same, like what was only read */
+    for (uint32_t i = 0; status && i < n_run; i++) /* a failed commit may have left pages resident, like reading does */
         kvl_rows_note_read(r, run[i].stream, run[i].end);
     return status;
 }
@@ -167,7 +168,7 @@ void kvl_rows_give(kvl_rows *r)
 
 typedef uint64_t (*count)(const kvlazy_arena *a, uint64_t first, uint64_t end);
 
-/* Something of the pages under a cache's tensors in one arena, each page once. */
+/* Sums up a count over the pages under a cache's tensors in one arena, each page once. */
 static uint64_t sum_under(const kvl_rows *r, uint32_t arena, count count_pages)
 {
     const kvl_geometry *g = &r->geometry;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rows: from cells to bytes and back, over every tensor and arena of one cache. Makes the pages of rows touched, gives
- * pages back, zeroes rows and copies them. Which cells, and when, its callers in core decide; rows knows no token and
- * no clock.
+ * rows: the way from cells to bytes, over every tensor and arena of one cache. Makes the pages of rows touched, gives
+ * pages back, zeroes rows and copies them. The callers in core decide which cells, and when; rows knows no token and no
+ * clock.
  */
 #ifndef KVL_ROWS_H
 #define KVL_ROWS_H
@@ -12,15 +12,15 @@
 #include "memory/arena.h"
 #include "memory/geometry.h"
 
-/* What is remembered of one stream, so that the common case needs no look at the page bitmaps. */
+/* What rows remembers of one stream, so that in steady decode no page bitmap is looked at. */
 typedef struct kvl_row_state {
     uint32_t ready_begin, ready_end; /* every page under the rows of these cells is touched */
-    uint32_t read_end;               /* largest n_kv handed out: reading may have made the pages below it resident */
+    uint32_t read_end;               /* reading may have made pages of the cells below this resident */
 } kvl_row_state;
 
 typedef struct kvl_rows {
-    kvl_geometry geometry; /* and all the arenas */
-    kvlazy_arena own;      /* what the library laid out */
+    kvl_geometry geometry; /* of all tensors, with their arenas */
+    kvlazy_arena own;      /* the tensors that the library laid out */
     const kvlazy_mem *mem;
     kvl_row_state *stream; /* [n_stream] */
     bool commits_ahead;    /* pages are made present before they are written */
@@ -29,33 +29,34 @@ typedef struct kvl_rows {
     kvlazy_histogram commit_time, release_time;
 } kvl_rows;
 
-/* Begins a new batch of page ranges in every arena. */
+/* Forgets the gathered ranges of every arena: what follows gathers anew. */
 void kvl_rows_gather(kvl_rows *rows);
 
-/* Gathers the pages under these runs, by stream and cell, that are not touched. KVLAZY_ENOMEM: no room to note them. */
+/* Gathers the pages under these runs that are not touched. The runs ascend by stream and cell. Returns KVLAZY_ENOMEM
+ * when there is no room to note the ranges. kvl_rows_gathered returns how many pages were gathered. */
 int kvl_rows_want(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 uint64_t kvl_rows_gathered(const kvl_rows *rows);
 
-/* Makes what was gathered for these runs touched, all of it or nothing: KVLAZY_ENOMEM. The runs are ready then, and
- * kvl_rows_ready knows it in O(n_run). */
+/* Makes the pages that were gathered for these runs touched; the runs are then ready. Returns KVLAZY_ENOMEM when the
+ * host refuses, and none of the pages is touched then. kvl_rows_ready returns whether runs are ready, in O(n_run). */
 int kvl_rows_touch(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 bool kvl_rows_ready(const kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 void kvl_rows_forget_ready(kvl_rows *rows);
 
-/* Gives back what was gathered. */
+/* Gives the gathered pages back. Those that the host refuses stay touched and are counted. */
 void kvl_rows_give(kvl_rows *rows);
 
-/* Touched pages of all tensors; and how many bytes of the tensors are in RAM, as the host says. */
+/* Return the touched pages of all tensors, and the bytes of the tensors that are resident, as the host says. */
 uint64_t kvl_rows_touched(const kvl_rows *rows);
 uint64_t kvl_rows_resident_bytes(const kvl_rows *rows);
 
-/* Whether every page under the cells [begin, end) is touched. */
+/* Returns whether every page under the cells [begin, end) is touched. */
 bool kvl_rows_are_touched(const kvl_rows *rows, uint32_t stream, uint32_t begin, uint32_t end);
 
-/* Zeroes what of these runs, all of one stream, lies on touched pages, lane by lane. */
+/* Zeroes the rows of some runs of one stream, lane by lane, where they lie on touched pages. */
 void kvl_rows_zero(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 
-/* Copies a run of rows to the cells of a stream from `to` on. The two do not overlap. */
+/* Copies the rows of a run to the cells of a stream from `to` on. The two runs do not overlap. */
 void kvl_rows_copy(kvl_rows *rows, kvl_run from, uint32_t to_stream, uint32_t to);
 
 static inline uint64_t kvl_rows_page_bytes(const kvl_rows *rows)
@@ -68,20 +69,20 @@ static inline uint64_t kvl_rows_touched_bytes(const kvl_rows *rows)
     return kvl_rows_touched(rows) * kvl_rows_page_bytes(rows);
 }
 
-/* Some tensor lies in an arena of the engine, where pages may hold bytes that no layer names; those arenas come first.
- */
+/* Returns whether some tensor lies in an arena of the engine, where pages may hold bytes that no layer names. Those
+ * arenas come before the library's own. */
 static inline bool kvl_rows_in_arena(const kvl_rows *rows)
 {
     return rows->geometry.n_arena && rows->geometry.arena[0] != &rows->own;
 }
 
-/* Some tensor lies on a device, where its bytes cannot be moved. */
+/* Returns whether some tensor lies on a device, where the library cannot move bytes. */
 static inline bool kvl_rows_on_device(const kvl_rows *rows)
 {
     return rows->geometry.n_host < rows->geometry.n_tensor;
 }
 
-/* Attention reads the cells [0, n_kv) of a stream. */
+/* Notes that attention reads the cells [0, n_kv) of a stream. */
 static inline void kvl_rows_note_read(kvl_rows *rows, uint32_t stream, uint32_t n_kv)
 {
     kvl_row_state *s = &rows->stream[stream];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The smallest complete engine: a cache, one batch of four tokens, an idle moment. README shows this file. */
+/* The smallest complete engine: a cache, one batch of four tokens, an idle moment. README shows the heart of it. */
 #include <kvlazy/kvlazy.h>
 
 #include <stdio.h>
