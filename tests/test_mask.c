@@ -6,6 +6,7 @@
  *
  * Linked with --wrap for reallocarray.
  */
+#include "owners.h"
 #include "support.h"
 #include "unit.h"
 
@@ -37,12 +38,12 @@ static size_t stride_of(const kvlazy_ubatch *u)
     return u->pos_stride ? u->pos_stride : u->n_token;
 }
 
-static bool is_seen(struct rig *r, const kvlazy_cells_view *v, const kvlazy_ubatch *u, uint32_t i, uint32_t cell,
-                    bool causal)
+static bool is_seen(struct rig *r, uint32_t stream, const kvlazy_cells_view *v, const kvlazy_ubatch *u, uint32_t i,
+                    uint32_t cell, bool causal)
 {
     kvlazy_seq_id seq = u->seq ? u->seq[i] : u->seq_id[i][0];
 
-    if (cell >= v->n_cell || v->pos[cell] < 0 || !(v->owner[(size_t)cell * v->owner_words + seq / 64] >> seq % 64 & 1))
+    if (cell >= v->n_cell || v->pos[cell] < 0 || !is_owner(r->cache, stream, cell, (uint32_t)seq))
         return false;
     kvlazy_pos a = v->pos[cell], b = u->pos[i];
     if (causal && a > b)
@@ -142,12 +143,13 @@ static void sheet_is_right(struct rig *r, const struct sheet *s, const kvlazy_sl
 
         ok(kvlazy_cells(r->cache, slot->stream[i], &v));
         for (uint32_t cell = 0; cell < n_kv; cell++) {
-            bool seen = is_seen(r, &v, u, i, cell, s->info.causal);
+            bool seen = is_seen(r, slot->stream[i], &v, u, i, cell, s->info.causal);
             int64_t d = seen && s->info.alibi ? llabs((int64_t)v.pos[cell] - u->pos[i]) : 0;
 
             if (!element_is(data + (i * stride + cell) * element, s->info.type, seen, d))
                 fail_msg("type %d causal %d alibi %d: token %" PRIu32 " at %d, cell %" PRIu32 " at %d should be %s, "
-                         "distance %" PRId64, s->info.type, s->info.causal, s->info.alibi, i, u->pos[i], cell,
+                         "distance %" PRId64,
+                         s->info.type, s->info.causal, s->info.alibi, i, u->pos[i], cell,
                          cell < v.n_cell ? v.pos[cell] : -1, seen ? "seen" : "hidden", d);
         }
         if (i + 1 < u->n_token)
@@ -281,9 +283,9 @@ static void with_distances_of_every_size(void **state)
 {
     struct rig *r = *state;
     static const kvlazy_pos far[] = {
-        0,    1,     2,     3,     1023,  1024,  2047,  2048,  2049,  2050,   2051,    4094,     4098,
-        4102, 4103,  8191,  8196,  8204,  32767, 32784, 65503, 65504, 65505,  65519,   65520,    65535,
-        65536, 131072, 1000000, 16777217, INT32_MAX - 1,
+        0,     1,     2,     3,     1023,  1024,   2047,    2048,     2049,          2050,  2051,
+        4094,  4098,  4102,  4103,  8191,  8196,   8204,    32767,    32784,         65503, 65504,
+        65505, 65519, 65520, 65535, 65536, 131072, 1000000, 16777217, INT32_MAX - 1,
     };
     kvlazy_pos pos[3 * N_OF(far)] = {0};
     kvlazy_seq_id seq[N_OF(far)] = {0};
@@ -538,11 +540,11 @@ static void refuses_a_bad_mask(void **state)
     struct scene c = scene(*state);
     kvlazy_mask_info m;
 
-#define WITH(field, bad)                                                                                               \
-    do {                                                                                                               \
-        m = c.s.info;                                                                                                  \
-        m.field = (bad);                                                                                               \
-        refused(&c, &c.r->slot[0], &c.u, &m);                                                                          \
+#define WITH(field, bad)                      \
+    do {                                      \
+        m = c.s.info;                         \
+        m.field = (bad);                      \
+        refused(&c, &c.r->slot[0], &c.u, &m); \
     } while (0)
     WITH(struct_size, 0);
     WITH(data, NULL);
@@ -550,7 +552,7 @@ static void refuses_a_bad_mask(void **state)
     WITH(data_bytes, c.s.n_data - 1);
     WITH(n_kv, 255);
     WITH(n_kv, 1);
-    WITH(n_kv, 257);       /* more columns than the data have */
+    WITH(n_kv, 257); /* more columns than the data have */
     WITH(n_kv, UINT32_MAX);
     WITH(row_stride, 255); /* shorter than a row */
     WITH(row_stride, 1);

@@ -377,15 +377,21 @@ KVLAZY_API uint32_t kvlazy_room(const kvlazy_cache *cache, kvlazy_seq_id seq);
 typedef struct kvlazy_cells_view {
     size_t struct_size;
     uint32_t n_cell;                 /* the arrays end here, often before n_kv; every cell past it is empty */
-    uint32_t owner_words;            /* 64-bit words of owners a cell */
     const kvlazy_pos *pos;           /* [n_cell]; -1: empty */
     const kvlazy_pos *shift;         /* NULL: no K of this stream waits to be rotated */
     const kvlazy_pos *ext_y, *ext_x; /* NULL with one position plane */
-    const uint64_t *owner;           /* [n_cell][owner_words], bit i = sequence i */
 } kvlazy_cells_view;
 
 /** Set view->struct_size first. Fails: EINVAL for a stream out of range. O(1). */
 KVLAZY_API int kvlazy_cells(const kvlazy_cache *cache, uint32_t stream, kvlazy_cells_view *view);
+
+/**
+ * The sequences that own a cell, ascending: *n is how many there are, of which the first n_max are written to seq,
+ * which may be NULL with n_max 0. An empty cell has none. Fails: EINVAL for a stream or cell out of range, or n NULL.
+ * Cost: O(n), and for a shared cell of many sequences the number of sequences / 64.
+ */
+KVLAZY_API int kvlazy_cell_owners(const kvlazy_cache *cache, uint32_t stream, uint32_t cell, kvlazy_seq_id *seq,
+                                  uint32_t n_max, uint32_t *n);
 
 enum { KVLAZY_MASK_F32, KVLAZY_MASK_F16 };
 
@@ -473,10 +479,11 @@ typedef struct kvlazy_stats_info {
     uint64_t n_os_refusal;   /* ranges the host would not take back */
     uint64_t moved_cells;    /* live cells that moved down into holes */
     uint64_t n_refused_pos, n_refused_slot, n_refused_budget, n_refused_memory; /* n_refusal by code */
-    kvlazy_histogram commit;  /* making pages present, one call for all tensors */
-    kvlazy_histogram release; /* giving pages back, a piece each */
-    kvlazy_histogram evict;   /* deciding what goes, without on_evict */
-    kvlazy_histogram compact; /* moving cells, a piece each */
+    kvlazy_histogram commit;    /* making pages present, one call for all tensors */
+    kvlazy_histogram release;   /* giving pages back, a piece each */
+    kvlazy_histogram evict;     /* deciding what goes, without on_evict */
+    kvlazy_histogram compact;   /* moving cells, a piece each */
+    uint64_t bookkeeping_bytes; /* the library's own memory: cells, sequences, plans, page bitmaps */
 } kvlazy_stats_info;
 
 /** Set info->struct_size first. Cost: O(streams) plus the cells that emptied lately. */

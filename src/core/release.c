@@ -17,7 +17,7 @@
 
 /* keep := live cells, fallow ones that are younger than min_age, and older ones beyond n_most. Answers how
  * many those last are. */
-static uint64_t keep_young(kvlazy_cache *c, uint32_t stamp, uint64_t n_most)
+static uint64_t keep_young(kvlazy_cache *c, uint64_t stamp, uint64_t n_most)
 {
     uint64_t n_due = 0;
 
@@ -172,7 +172,7 @@ static void settle(kvlazy_cache *c)
 bool kvl_release_piece(kvlazy_cache *c, uint64_t now_ms)
 {
     uint64_t cell_bytes = kvl_max(c->rows.geometry.cell_bytes, 1);
-    uint64_t n_left = keep_young(c, kvl_stamp(c, now_ms), kvl_max(KVL_PIECE_BYTES / cell_bytes, 1));
+    uint64_t n_left = keep_young(c, now_ms, kvl_max(KVL_PIECE_BYTES / cell_bytes, 1));
 
     kvl_release_outside_keep(c);
     settle(c);

@@ -192,8 +192,8 @@ static void hide_unread(const job *j, uint32_t token, const kvl_index *index)
     const kvl_cells *cells = cells_of(j, token);
     kvlazy_pos pos = j->ubatch->pos[token], y = plane_of(j, token, 1), x = plane_of(j, token, 2);
 
-    for (uint32_t i = kvl_index_below(index, pos); i < index->n && kvl_index_at(index, i)->pos == pos; i++) {
-        uint32_t cell = kvl_index_at(index, i)->cell;
+    for (uint32_t i = kvl_index_below(index, pos); i < index->n && kvl_index_at(index, i).pos == pos; i++) {
+        uint32_t cell = kvl_index_at(index, i).cell;
 
         if (cells->ext_y[cell] > y || (cells->ext_y[cell] == y && cells->ext_x[cell] > x))
             hide(j, token, cell);
@@ -205,6 +205,7 @@ static void fill_run(const job *j, uint32_t begin, uint32_t end)
 {
     const kvl_index *index = kvl_cells_index(cells_of(j, begin), seq_of(j, begin));
     kvlazy_pos *key = j->cache->mask.key, low = INT32_MAX, high = 0;
+    kvl_stretch run;
 
     for (uint32_t i = begin; i < end; i++) {
         view v = view_of(j, i);
@@ -213,15 +214,21 @@ static void fill_run(const job *j, uint32_t begin, uint32_t end)
         high = v.end > high ? v.end : high;
     }
     uint32_t first = kvl_index_below(index, low), last = kvl_index_below(index, high + 1);
-    for (uint32_t i = first; i < last; i++)
-        key[kvl_index_at(index, i)->cell] = kvl_index_at(index, i)->pos;
+    for (uint32_t i = first; i < last; i += run.n) {
+        run = kvl_index_run(index, i, last);
+        for (uint32_t k = 0; k < run.n; k++)
+            key[run.cell + k] = run.pos + (kvlazy_pos)k;
+    }
     for (uint32_t i = begin; i < end; i++) {
         fill_row(j, i, view_of(j, i));
         if (j->mask.causal && j->cache->params.n_pos_per_token > 1)
             hide_unread(j, i, index);
     }
-    for (uint32_t i = first; i < last; i++)
-        key[kvl_index_at(index, i)->cell] = HIDDEN_KEY;
+    for (uint32_t i = first; i < last; i += run.n) {
+        run = kvl_index_run(index, i, last);
+        for (uint32_t k = 0; k < run.n; k++)
+            key[run.cell + k] = HIDDEN_KEY;
+    }
 }
 
 static void fill(const job *j)
