@@ -96,11 +96,11 @@ void read_cells(struct world *w, struct model *into)
     for (uint32_t s = 0; s < w->m.n_stream; s++) {
         kvlazy_cells_view v = look(w->r, s);
 
-        HOLDS(w, v.owner_words == 1 && v.n_cell <= w->m.kv_size);
+        HOLDS(w, v.n_cell <= w->m.kv_size);
         HOLDS(w, !v.n_cell || (w->m.n_plane > 1) == (v.ext_y != NULL));
         for (uint32_t c = 0; c < v.n_cell; c++) {
             into->pos[s][c] = v.pos[c];
-            into->own[s][c] = (uint32_t)v.owner[c];
+            into->own[s][c] = (uint32_t)owner_bits(w->r->cache, s, c);
             into->shift[s][c] = v.shift ? v.shift[c] : 0;
             into->y[s][c] = v.ext_y ? v.ext_y[c] : 0;
             into->x[s][c] = v.ext_x ? v.ext_x[c] : 0;

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 int alloc_fail_in;
-bool alloc_armed, alloc_failed;
+bool alloc_armed, alloc_failed, alloc_stays_failed;
 
 void *__real_malloc(size_t);
 void *__real_calloc(size_t, size_t);
@@ -23,6 +23,10 @@ char *__wrap_strdup(const char *);
 
 static bool lose(void)
 {
+    if (alloc_armed && alloc_failed && alloc_stays_failed) {
+        errno = ENOMEM;
+        return true;
+    }
     if (!alloc_armed || alloc_fail_in <= 0 || --alloc_fail_in > 0)
         return false;
     alloc_failed = true;

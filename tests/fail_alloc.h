@@ -10,6 +10,7 @@
 
 extern int alloc_fail_in; /* n > 0: the n-th allocation while armed fails, once */
 extern bool alloc_armed, alloc_failed;
+extern bool alloc_stays_failed; /* and all that follow it do too */
 
 /* A call into the library, with allocations under fire. */
 #define UNDER_FIRE(status, call) \

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "owners.h"
 #include "support.h"
 
 enum { FAMILY = 8, TAKEN = -2, MATES = 64 };
@@ -135,7 +136,6 @@ static kvlazy_cells_view view_of(struct rig *rig, uint32_t stream)
         return view; /* the engine's cells are for the test to look at */
     ok(kvlazy_cells(rig->cache, stream, &view));
     assert_true(view.n_cell <= rig->kv_size);
-    assert_true(!view.n_cell || view.owner_words == rig->seen.owner_words);
     return view;
 }
 
@@ -151,10 +151,8 @@ static void look_at_stream(struct rig *rig, uint32_t s)
         seen->shift[base + c] = view.shift ? view.shift[c] : 0;
         seen->y[base + c] = view.ext_y ? view.ext_y[c] : 0;
         seen->x[base + c] = view.ext_x ? view.ext_x[c] : 0;
+        owner_words(rig->cache, s, c, &seen->owner[(base + c) * seen->owner_words], seen->owner_words);
     }
-    if (view.n_cell)
-        memcpy(&seen->owner[base * seen->owner_words], view.owner,
-               (size_t)view.n_cell * seen->owner_words * sizeof *seen->owner);
 }
 
 static void look(struct rig *rig)
@@ -167,34 +165,40 @@ static void look(struct rig *rig)
 
 /* ---- following ---- */
 
-static bool holds_at(const kvlazy_cells_view *view, uint32_t seq, kvlazy_pos pos)
+static bool holds_at(struct rig *rig, uint32_t s, const kvlazy_cells_view *view, uint32_t seq, kvlazy_pos pos)
 {
     for (uint32_t c = 0; c < view->n_cell; c++)
-        if (view->pos[c] == pos && view->owner[(size_t)c * view->owner_words + seq / 64] >> seq % 64 & 1)
+        if (view->pos[c] == pos && is_owner(rig->cache, s, c, seq))
             return true;
     return false;
 }
 
 /* An owner may have lost the token meanwhile, and then all it had at that position; none may have come. */
-static bool same_owners(const kvlazy_cells_view *view, uint32_t c, const struct rig_seen *seen, size_t at)
+static bool owned_as_seen(struct rig *rig, uint32_t s, const kvlazy_cells_view *view, uint32_t c, size_t at)
 {
-    for (uint32_t w = 0; w < view->owner_words; w++) {
-        uint64_t has = view->owner[(size_t)c * view->owner_words + w], had = seen->owner[at * seen->owner_words + w];
+    const struct rig_seen *seen = &rig->seen;
+    uint64_t now[1024];
+
+    owner_words(rig->cache, s, c, now, seen->owner_words);
+    for (uint32_t w = 0; w < seen->owner_words; w++) {
+        uint64_t has = now[w], had = seen->owner[at * seen->owner_words + w];
 
         if (has & ~had)
             return false;
         for (uint32_t bit = 0; has != had && bit < 64; bit++)
-            if ((had & ~has) >> bit & 1 && holds_at(view, w * 64 + bit, view->pos[c]))
+            if ((had & ~has) >> bit & 1 && holds_at(rig, s, view, w * 64 + bit, view->pos[c]))
                 return false;
     }
     return true;
 }
 
-static bool same_token(const kvlazy_cells_view *view, uint32_t c, const struct rig_seen *seen, size_t at)
+static bool same_token(struct rig *rig, uint32_t s, const kvlazy_cells_view *view, uint32_t c, size_t at)
 {
+    const struct rig_seen *seen = &rig->seen;
+
     return view->pos[c] == seen->pos[at] && (view->shift ? view->shift[c] : 0) == seen->shift[at] &&
            (view->ext_y ? view->ext_y[c] : 0) == seen->y[at] && (view->ext_x ? view->ext_x[c] : 0) == seen->x[at] &&
-           same_owners(view, c, seen, at);
+           owned_as_seen(rig, s, view, c, at);
 }
 
 /* Of several that are alike, with a position that repeats, any may have come: the bytes tell which. */
@@ -204,7 +208,7 @@ static bool came_from_above(struct rig *rig, const kvlazy_cells_view *view, uint
     size_t base = (size_t)s * rig->kv_size;
 
     for (uint32_t from = c + 1; from < rig->kv_size; from++) {
-        if (seen->pos[base + from] != view->pos[c] || !same_token(view, c, seen, base + from) ||
+        if (seen->pos[base + from] != view->pos[c] || !same_token(rig, s, view, c, base + from) ||
             !rig_row_fits(rig, s, c, seen->stamp[base + from], true))
             continue;
         seen->pos[base + from] = TAKEN;
@@ -236,7 +240,7 @@ static void follow_stream(struct rig *rig, uint32_t s)
     bool *stayed = seen->stayed;
 
     for (uint32_t c = 0; c < view.n_cell; c++) {
-        stayed[c] = view.pos[c] >= 0 && same_token(&view, c, seen, base + c);
+        stayed[c] = view.pos[c] >= 0 && same_token(rig, s, &view, c, base + c);
         if (stayed[c])
             seen->pos[base + c] = TAKEN;
     }

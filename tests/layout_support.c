@@ -3,6 +3,7 @@
  * The bed of layout_support.h. Nothing here knows how the library computes a place: bytes are found by the formula of
  * kvlazy_tensor, pages by dividing.
  */
+#include "owners.h"
 #include "layout_support.h"
 
 #include <inttypes.h>
@@ -581,10 +582,11 @@ static void wrong(const char *file, int line)
 static void check_live(struct bed *bed, uint32_t s, uint32_t cell, const kvlazy_cells_view *view, uint32_t *n_token,
                        const char *file, int line)
 {
+    uint64_t owners = owner_bits(bed->cache, s, cell);
     uint32_t stamp = 0, n_owner = 0;
 
     for (uint32_t id = 0; id < bed->n_seq; id++) {
-        if (!(view->owner[(size_t)cell * view->owner_words] >> id & 1))
+        if (!(owners >> id & 1))
             continue;
         uint32_t want = bed->token[id][view->pos[cell]];
 
@@ -719,20 +721,19 @@ void bed_sound_(struct bed *bed, bool released, const char *file, int line)
 
 /* ---- text ---- */
 
-static size_t print_owners(char *out, size_t room, const kvlazy_cells_view *view, uint32_t cell)
+static size_t print_owners(char *out, size_t room, uint64_t owners)
 {
     size_t n = 0;
 
     for (uint32_t i = 0; i < 64; i++)
-        if (view->owner[(size_t)cell * view->owner_words] >> i & 1)
+        if (owners >> i & 1)
             n += (size_t)snprintf(out + n, room - n, "%s%" PRIu32, n ? "+" : "", i);
     return n;
 }
 
-static bool goes_on(const kvlazy_cells_view *view, uint32_t b)
+static bool goes_on(struct bed *bed, uint32_t stream, const kvlazy_cells_view *view, uint32_t b)
 {
-    return view->pos[b] == view->pos[b - 1] + 1 && view->pos[b - 1] >= 0 &&
-           view->owner[(size_t)b * view->owner_words] == view->owner[(size_t)(b - 1) * view->owner_words];
+    return view->pos[b] == view->pos[b - 1] + 1 && view->pos[b - 1] >= 0 && same_owners(bed->cache, stream, b, b - 1);
 }
 
 const char *bed_cells(struct bed *bed, uint32_t stream)
@@ -745,7 +746,7 @@ const char *bed_cells(struct bed *bed, uint32_t stream)
 
     out[0] = 0;
     for (uint32_t a = 0, b; a < view.n_cell && n + 100 < room; a = b) {
-        for (b = a + 1; b < view.n_cell && goes_on(&view, b);)
+        for (b = a + 1; b < view.n_cell && goes_on(bed, stream, &view, b);)
             b++;
         if (view.pos[a] < 0)
             continue;
@@ -754,7 +755,7 @@ const char *bed_cells(struct bed *bed, uint32_t stream)
             n += (size_t)snprintf(out + n, room - n, "..%" PRIu32 "=%d..%d/", b - 1, view.pos[a], view.pos[b - 1]);
         else
             n += (size_t)snprintf(out + n, room - n, "=%d/", view.pos[a]);
-        n += print_owners(out + n, room - n, &view, a);
+        n += print_owners(out + n, room - n, owner_bits(bed->cache, stream, a));
     }
     return out;
 }

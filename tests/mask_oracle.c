@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The oracle of mask_oracle.h: every element is decided alone, from the public view of the cells. */
 #include "mask_oracle.h"
+#include "owners.h"
 
 #include "unit.h"
 
@@ -32,17 +33,12 @@ static size_t stride_of(const kvlazy_ubatch *u)
     return u->pos_stride ? u->pos_stride : u->n_token;
 }
 
-static bool owns(const kvlazy_cells_view *v, uint32_t cell, kvlazy_seq_id seq)
-{
-    return v->owner[(size_t)cell * v->owner_words + seq / 64] >> seq % 64 & 1;
-}
-
-static bool is_seen(struct rig *r, const kvlazy_cells_view *v, const kvlazy_ubatch *u, uint32_t i, uint32_t cell,
-                    bool causal)
+static bool is_seen(struct rig *r, uint32_t stream, const kvlazy_cells_view *v, const kvlazy_ubatch *u, uint32_t i,
+                    uint32_t cell, bool causal)
 {
     kvlazy_seq_id seq = u->seq ? u->seq[i] : u->seq_id[i][0];
 
-    if (cell >= v->n_cell || v->pos[cell] < 0 || !owns(v, cell, seq))
+    if (cell >= v->n_cell || v->pos[cell] < 0 || !is_owner(r->cache, stream, cell, (uint32_t)seq))
         return false;
     kvlazy_pos a = v->pos[cell], b = u->pos[i];
     if (causal && a > b)
@@ -134,7 +130,7 @@ void sheet_is_right(struct rig *r, const struct sheet *s, const kvlazy_slot *slo
 
         ok(kvlazy_cells(r->cache, slot->stream[i], &v));
         for (uint32_t cell = 0; cell < n_kv; cell++) {
-            bool seen = is_seen(r, &v, u, i, cell, s->info.causal);
+            bool seen = is_seen(r, slot->stream[i], &v, u, i, cell, s->info.causal);
             int64_t d = seen && s->info.alibi ? llabs((int64_t)v.pos[cell] - u->pos[i]) : 0;
 
             if (!element_is(data + (i * stride + cell) * element, s->info.type, seen, d))

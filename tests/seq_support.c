@@ -15,11 +15,6 @@ kvlazy_cells_view look(struct rig *rig, uint32_t stream)
     return view;
 }
 
-bool is_owner(const kvlazy_cells_view *view, uint32_t cell, uint32_t seq)
-{
-    return view->owner[(size_t)cell * view->owner_words + seq / 64] >> seq % 64 & 1;
-}
-
 void streams_of(struct rig *rig, uint32_t n)
 {
     rig->params.n_stream = n;
@@ -59,7 +54,8 @@ static struct token *tokens_of(struct rig *rig, kvlazy_seq_id seq, kvlazy_pos p0
     assert_non_null(token);
     *n = 0;
     for (uint32_t c = 0; c < view.n_cell; c++)
-        if (is_owner(&view, c, (uint32_t)seq) && view.pos[c] >= (p0 < 0 ? 0 : p0) && (p1 < 0 || view.pos[c] < p1))
+        if (is_owner(rig->cache, (uint32_t)seq, c, (uint32_t)seq) && view.pos[c] >= (p0 < 0 ? 0 : p0) &&
+            (p1 < 0 || view.pos[c] < p1))
             token[(*n)++] = (struct token){view.pos[c], rig->stamp[(size_t)seq * rig->kv_size + c]};
     return token;
 }

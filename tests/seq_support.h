@@ -6,6 +6,7 @@
 #ifndef SEQ_SUPPORT_H
 #define SEQ_SUPPORT_H
 
+#include "owners.h"
 #include "support.h"
 
 /* kvlazy_seq_cp. The rig notes the bytes that rows of another stream were given, so that sound() knows them. */
@@ -35,6 +36,5 @@ struct rig *window_rig(uint32_t kv_size, int type, uint32_t n_swa); /* new, and 
 int put_planes(struct rig *rig, kvlazy_seq_id seq, uint32_t n, uint32_t stride, const kvlazy_pos *pos);
 
 kvlazy_cells_view look(struct rig *rig, uint32_t stream);
-bool is_owner(const kvlazy_cells_view *view, uint32_t cell, uint32_t seq);
 
 #endif

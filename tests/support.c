@@ -4,6 +4,7 @@
  * zero and never the fill of dirty memory, so that a lost, moved or resurrected row shows.
  */
 #define _DEFAULT_SOURCE
+#include "owners.h"
 #include "support.h"
 
 #include <inttypes.h>
@@ -271,12 +272,12 @@ static kvlazy_cells_view view_of(struct rig *rig, uint32_t stream)
     return view;
 }
 
-static bool owned(const kvlazy_cells_view *view, uint32_t cell)
+static bool owned(struct rig *rig, uint32_t stream, uint32_t cell)
 {
-    for (uint32_t w = 0; w < view->owner_words; w++)
-        if (view->owner[(size_t)cell * view->owner_words + w])
-            return true;
-    return false;
+    uint32_t n = 0;
+
+    ok(kvlazy_cell_owners(rig->cache, stream, cell, NULL, 0, &n));
+    return n > 0;
 }
 
 /* A live cell holds its bytes; a dead byte is zero or what was last written there. The first that is neither; -1. */
@@ -336,7 +337,7 @@ void rig_sound(struct rig *rig, const char *file, int line)
         for (uint32_t c = 0; c < (top > view.n_cell ? top : view.n_cell); c++) {
             bool live = c < view.n_cell && view.pos[c] >= 0;
 
-            if (c < view.n_cell && live != owned(&view, c)) {
+            if (c < view.n_cell && live != (!rig->params.cell_ops && owned(rig, s, c))) {
                 print_error("stream %" PRIu32 " cell %" PRIu32 ": pos %d and %s owner\n", s, c, (int)view.pos[c],
                             live ? "no" : "an");
                 _fail(file, line);
@@ -348,22 +349,22 @@ void rig_sound(struct rig *rig, const char *file, int line)
     fake_assert_kept(&rig->fake);
 }
 
-static size_t put_owners(char *out, size_t room, const kvlazy_cells_view *view, uint32_t cell)
+static size_t put_owners(char *out, size_t room, struct rig *rig, uint32_t stream, uint32_t cell)
 {
+    static kvlazy_seq_id seq[65536];
+    uint32_t n_owner;
     size_t n = 0;
 
-    for (uint32_t i = 0; i < view->owner_words * 64; i++)
-        if (view->owner[(size_t)cell * view->owner_words + i / 64] >> i % 64 & 1)
-            n += (size_t)snprintf(out + n, room - n, "%s%" PRIu32, n ? "+" : "", i);
+    ok(kvlazy_cell_owners(rig->cache, stream, cell, seq, 65536, &n_owner));
+    for (uint32_t i = 0; i < n_owner; i++)
+        n += (size_t)snprintf(out + n, room - n, "%s%" PRId32, n ? "+" : "", seq[i]);
     return n;
 }
 
 /* Is cell b the next one of the run that ends in cell b - 1? */
-static bool goes_on(const kvlazy_cells_view *view, uint32_t b)
+static bool goes_on(struct rig *rig, uint32_t stream, const kvlazy_cells_view *view, uint32_t b)
 {
-    return view->pos[b] == view->pos[b - 1] + 1 && view->pos[b - 1] >= 0 &&
-           !memcmp(&view->owner[(size_t)b * view->owner_words], &view->owner[(size_t)(b - 1) * view->owner_words],
-                   view->owner_words * sizeof *view->owner);
+    return view->pos[b] == view->pos[b - 1] + 1 && view->pos[b - 1] >= 0 && same_owners(rig->cache, stream, b, b - 1);
 }
 
 static void print_cells(struct rig *rig, uint32_t stream, char *out, size_t room)
@@ -373,7 +374,7 @@ static void print_cells(struct rig *rig, uint32_t stream, char *out, size_t room
 
     out[0] = 0;
     for (uint32_t a = 0, b; a < view.n_cell && n + 600 < room; a = b) {
-        for (b = a + 1; b < view.n_cell && goes_on(&view, b);)
+        for (b = a + 1; b < view.n_cell && goes_on(rig, stream, &view, b);)
             b++;
         if (view.pos[a] < 0)
             continue;
@@ -383,7 +384,7 @@ static void print_cells(struct rig *rig, uint32_t stream, char *out, size_t room
                                   (int)view.pos[b - 1]);
         else
             n += (size_t)snprintf(out + n, room - n, "=%d/", (int)view.pos[a]);
-        n += put_owners(out + n, room - n, &view, a);
+        n += put_owners(out + n, room - n, rig, stream, a);
     }
 }
 

@@ -13,10 +13,11 @@ static uint32_t next_random(uint32_t *seed, uint32_t n)
 
 static bool shares(struct rig *r, kvlazy_seq_id seq)
 {
-    kvlazy_cells_view view = look(r, r->n_stream == 1 ? 0 : (uint32_t)seq);
+    uint32_t stream = r->n_stream == 1 ? 0 : (uint32_t)seq;
+    kvlazy_cells_view view = look(r, stream);
 
     for (uint32_t c = 0; c < view.n_cell; c++)
-        if (is_owner(&view, c, (uint32_t)seq) && view.owner[(size_t)c * view.owner_words] != UINT64_C(1) << seq)
+        if (is_owner(r->cache, stream, c, (uint32_t)seq) && owner_bits(r->cache, stream, c) != UINT64_C(1) << seq)
             return true;
     return false;
 }
@@ -122,7 +123,7 @@ static bool holds(struct rig *r, kvlazy_seq_id seq, kvlazy_pos pos)
     kvlazy_cells_view view = look(r, stream);
 
     for (uint32_t c = 0; c < view.n_cell; c++)
-        if (view.pos[c] == pos && is_owner(&view, c, (uint32_t)seq))
+        if (view.pos[c] == pos && is_owner(r->cache, stream, c, (uint32_t)seq))
             return true;
     return false;
 }

@@ -426,11 +426,9 @@ KVLAZY_API uint32_t kvlazy_room(const kvlazy_cache *cache, kvlazy_seq_id seq);
 typedef struct kvlazy_cells_view {
     size_t struct_size;
     uint32_t n_cell;                 /* the arrays end here, often before n_kv; every cell past it is empty */
-    uint32_t owner_words;            /* 64-bit words of owners a cell */
     const kvlazy_pos *pos;           /* [n_cell]; -1: empty */
     const kvlazy_pos *shift;         /* [n_cell]; NULL: no K of this stream waits to be rotated */
     const kvlazy_pos *ext_y, *ext_x; /* [n_cell]; NULL with one position plane */
-    const uint64_t *owner;           /* [n_cell][owner_words], bit i = sequence i */
 } kvlazy_cells_view;
 
 /**
@@ -438,6 +436,14 @@ typedef struct kvlazy_cells_view {
  * Fails: EINVAL for a stream out of range, or a struct_size that is none; *view is untouched.
  */
 KVLAZY_API int kvlazy_cells(const kvlazy_cache *cache, uint32_t stream, kvlazy_cells_view *view);
+
+/**
+ * The sequences that own a cell, ascending: *n is how many there are, of which the first n_max are written to seq,
+ * which may be NULL with n_max 0. An empty cell has none. Fails: EINVAL for a stream or cell out of range, or n NULL.
+ * Cost: O(n), and for a shared cell of many sequences the number of sequences / 64.
+ */
+KVLAZY_API int kvlazy_cell_owners(const kvlazy_cache *cache, uint32_t stream, uint32_t cell, kvlazy_seq_id *seq,
+                                  uint32_t n_max, uint32_t *n);
 
 /* ------------------------------------------------------------------------------------------------------
  * 3. Idle and limits
@@ -562,6 +568,7 @@ struct kvlazy_stats_info {
     kvlazy_histogram release; /* giving pages back, a bounded piece of work each */
     kvlazy_histogram evict;   /* deciding what goes, without on_evict */
     kvlazy_histogram compact; /* moving cells, a bounded piece of work each */
+    uint64_t bookkeeping_bytes; /* the library's own memory: cells, sequences, plans, page bitmaps */
 };
 
 /* ------------------------------------------------------------------------------------------------------

@@ -13,13 +13,11 @@ static int init_streams(kvlazy_cache *c)
     uint32_t n_seq = p->n_stream == 1 ? p->n_seq_max : 1; /* sequences of one stream */
 
     for (uint32_t s = 0; s < p->n_stream; s++) {
-        int status = kvl_cells_init(&c->stream[s].cells, p->kv_size, p->n_seq_max, s, n_seq, p->n_pos_per_token > 1);
-
-        if (kvl_has_engine_cells(c))
-            c->stream[s].cells.owner_words = 0; /* the mirror knows which cells are in use, not whose they are */
+        int status = kvl_cells_init(&c->stream[s].cells, p->kv_size, s, n_seq, p->n_pos_per_token > 1);
 
         if (status)
             return status;
+        c->stream[s].cells.mirror = kvl_has_engine_cells(c);
         c->stream[s].cap_said = kvl_policy_cap(p->kv_size, p->kv_size_initial, p->n_pad, 0);
     }
     return KVLAZY_OK;

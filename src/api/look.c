@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* look: the public calls that only tell: figures, cells, room, and the self-check. */
 #include "api/door.h"
+#include "core/bookkeeping.h"
 #include "core/budget.h"
 #include "core/cap.h"
 #include "core/check.h"
@@ -37,6 +38,7 @@ int kvlazy_stats(const kvlazy_cache *cache, kvlazy_stats_info *info)
         .evict = c->counts.evict_time,
         .compact = c->counts.compact_time,
         .n_os_refusal = c->rows.n_refused,
+        .bookkeeping_bytes = kvl_bookkeeping_bytes(c),
     };
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         stats.cap_cells += kvl_soft_cap(c, &c->stream[s], now_ms);
@@ -68,14 +70,34 @@ int kvlazy_cells(const kvlazy_cache *c, uint32_t stream, kvlazy_cells_view *view
     const kvl_cells *cells = &c->stream[stream].cells;
     kvlazy_cells_view v = {
         .n_cell = cells->n_cell,
-        .owner_words = cells->owner_words,
         .pos = cells->pos,
         .shift = cells->n_shifted ? cells->shift : NULL,
         .ext_y = cells->ext_y,
         .ext_x = cells->ext_x,
-        .owner = cells->owner,
     };
     kvl_struct_copy(view, view->struct_size, &v, sizeof v);
+    return kvl_leave(c, KVLAZY_OK);
+}
+
+int kvlazy_cell_owners(const kvlazy_cache *c, uint32_t stream, uint32_t cell, kvlazy_seq_id *seq, uint32_t n_max,
+                       uint32_t *n)
+{
+    if (!n || (n_max && !seq))
+        return KVLAZY_EINVAL;
+    int status = kvl_enter(c, KVL_DOOR_CELLS);
+    if (status)
+        return status;
+    if (stream >= c->params.n_stream || cell >= c->params.kv_size)
+        return kvl_leave(c, KVLAZY_EINVAL);
+    const kvl_cells *cells = &c->stream[stream].cells;
+    kvlazy_seq_id owner = -1;
+
+    *n = 0;
+    while (cell < cells->n_cell && (owner = kvl_cells_next_owner(cells, cell, owner + 1)) >= 0) {
+        if (*n < n_max)
+            seq[*n] = owner;
+        ++*n;
+    }
     return kvl_leave(c, KVLAZY_OK);
 }
 

@@ -48,7 +48,7 @@ bool kvl_ahead_touch(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
         return false;
     uint64_t now_ms = kvl_now(c);
     for (uint32_t i = 0; i < n_run; i++)
-        kvl_cells_ahead(&c->stream[run[i].stream].cells, run[i].begin, run[i].end, kvl_stamp(c, now_ms));
+        kvl_cells_ahead(&c->stream[run[i].stream].cells, run[i].begin, run[i].end, now_ms);
     kvl_note_fallow(c, now_ms);
     return true;
 }

@@ -70,7 +70,7 @@ static void record_planes(const kvlazy_cache *c, kvl_cells *cells, uint32_t cell
     cells->ext_x[cell] = u->pos[2 * stride + i];
 }
 
-/* Nothing here can fail: prepare made the room. */
+/* Nothing here can fail: the room was made just now. */
 static void record(kvlazy_cache *c, kvl_plan_ubatch *b, const kvlazy_ubatch *u)
 {
     const kvl_plan *p = &c->plan;
@@ -104,6 +104,8 @@ int kvl_apply(kvlazy_cache *c, const kvlazy_slot *slot, const kvlazy_ubatch *uba
         return KVLAZY_EINVAL;
     int status = check_apply(c, b, ubatch);
     if (!status)
+        status = kvl_plan_reserve_cells(c, b->token_begin, b->token_end);
+    if (!status)
         status = touch_rows(c, b);
     if (status)
         kvl_count_refusal(&c->counts, status);
@@ -120,7 +122,7 @@ static void take_back(kvlazy_cache *c, kvl_plan_ubatch *b, uint64_t now_ms)
         kvl_cells *cells = &c->stream[c->plan.stream[i]].cells;
 
         if (kvl_plan_still_holds(cells, &c->plan, i)) /* else the engine removed it since */
-            kvl_cells_empty(cells, c->plan.cell[i], kvl_stamp(c, now_ms));
+            kvl_cells_empty(cells, c->plan.cell[i], now_ms);
     }
     b->applied = false;
     kvl_window_give_up(c, b, now_ms);

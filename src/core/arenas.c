@@ -85,7 +85,7 @@ static void give_all_back(kvlazy_cache *c)
     if (!kvl_rows_in_arena(&c->rows))
         return;
     for (uint32_t s = 0; s < c->params.n_stream; s++)
-        kvl_cells_clear(&c->stream[s].cells, kvl_stamp(c, now_ms));
+        kvl_cells_clear(&c->stream[s].cells, now_ms);
     while (kvl_release_free_piece(c, now_ms))
         ;
     for (const kvl_tensor *t = g->tensor; t < g->tensor + g->n_host; t++)

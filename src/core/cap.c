@@ -6,8 +6,8 @@
 uint32_t kvl_soft_cap(const kvlazy_cache *c, const kvl_stream *stream, uint64_t now_ms)
 {
     const kvlazy_params *p = &c->params;
-    uint32_t window = p->slot_shrink_idle_ms ? p->slot_shrink_idle_ms : UINT32_MAX; /* 0: nothing ever decays */
-    uint32_t end = kvl_cells_recent_end(&stream->cells, kvl_stamp(c, now_ms), window);
+    uint64_t window = p->slot_shrink_idle_ms ? p->slot_shrink_idle_ms : KVL_NEVER; /* 0: nothing ever decays */
+    uint32_t end = kvl_cells_recent_end(&stream->cells, now_ms, window);
 
     end = end > stream->ensured ? end : stream->ensured;
     return kvl_policy_cap(p->kv_size, p->kv_size_initial, p->n_pad, end);

@@ -8,20 +8,8 @@
 
 #include "core/cache.h"
 
-/* Cells that emptied longer ago are all of one age. */
-#define KVL_AGE_MAX_MS (UINT32_MAX - (UINT32_C(1) << 22))
-
 /* Reads the clock. It never steps back. */
 uint64_t kvl_now(kvlazy_cache *cache);
-
-/* A time as cells note it, in 32 bits. */
-uint32_t kvl_stamp(const kvlazy_cache *cache, uint64_t now_ms);
-
-/* How long a page without tokens may rest: idle_ms, as far as ages reach; 0: for ever. */
-static inline uint32_t kvl_page_idle_ms(const kvlazy_cache *cache)
-{
-    return (uint32_t)kvl_min(cache->params.slot_shrink_idle_ms, KVL_AGE_MAX_MS);
-}
 
 /* The least idle time of all the group; 0: it never idles. */
 uint32_t kvl_group_idle_ms(const kvlazy_cache *cache);

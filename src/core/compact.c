@@ -96,24 +96,40 @@ static void plan_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, piece *p)
     }
 }
 
-static void free_holes(kvlazy_cache *c, uint32_t s, const piece *p, uint32_t stamp)
+static void free_holes(kvlazy_cache *c, uint32_t s, const piece *p, uint64_t stamp)
 {
     for (uint32_t i = 0; i < p->n_move; i++)
         kvl_cells_ahead(&c->stream[s].cells, p->to[i].begin, p->to[i].end, stamp);
 }
 
-/* The holes can be written. Pages that earlier moves left free make room, under a budget. */
-static int touch_holes(kvlazy_cache *c, const piece *p)
+/* What the moves need of our own memory. */
+static int reserve_moves(kvlazy_cache *c, uint32_t s, const piece *p)
 {
-    int status = kvl_rows_want(&c->rows, p->to, p->n_move);
+    kvl_cells *cells = &c->stream[s].cells;
+    uint32_t n_part = 0;
+    int status = KVLAZY_OK;
 
+    for (uint32_t i = 0; i < p->n_move && !cells->mirror; i++)
+        n_part += kvl_cells_parts(cells, p->move[i].from, p->move[i].n);
+    for (uint32_t i = 0; i < p->n_move && !status; i++)
+        status = kvl_cells_reserve_move(cells, p->move[i].from, p->move[i].n, n_part);
+    return status;
+}
+
+/* The holes can be written. Pages that earlier moves left free make room, under a budget. */
+static int touch_holes(kvlazy_cache *c, uint32_t s, const piece *p)
+{
+    int status = reserve_moves(c, s, p);
+
+    if (!status)
+        status = kvl_rows_want(&c->rows, p->to, p->n_move);
     if (!status)
         status = kvl_fit_runs(c, p->to, p->n_move);
     c->limits.pool_wants = 0; /* not worth asking others */
     return status ? status : kvl_rows_touch(&c->rows, p->to, p->n_move);
 }
 
-static void make_moves(kvlazy_cache *c, uint32_t s, const piece *p, uint32_t stamp)
+static void make_moves(kvlazy_cache *c, uint32_t s, const piece *p, uint64_t stamp)
 {
     uint64_t from_ns = kvl_host_now_ns(&c->mem);
 
@@ -143,11 +159,11 @@ static bool move_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, uint64_t no
     for (; m; m = next_mover(m)) {
         plan_piece(m, s, n_most, &p);
         any |= p.n_move > 0;
-        if (p.n_move && touch_holes(m, &p))
+        if (p.n_move && touch_holes(m, s, &p))
             break;
     }
     for (kvlazy_cache *k = first_mover(c); k != m; k = next_mover(k)) {
-        uint32_t stamp = kvl_stamp(k, now_ms) - kvl_page_idle_ms(k); /* due at once */
+        uint64_t stamp = now_ms - k->params.slot_shrink_idle_ms; /* due at once */
 
         plan_piece(k, s, n_most, &p); /* the same: nothing moved yet in this one */
         if (m)

@@ -15,12 +15,10 @@
 static int share(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms)
 {
     kvl_cells *cells = &kvl_stream_of(c, src)->cells;
-    const kvl_index *from = kvl_index_of(c, src);
-    uint32_t n = kvl_index_below(from, p1) - kvl_index_below(from, p0);
 
-    if (kvl_cells_reserve_seq(cells, dst, n))
+    if (kvl_cells_reserve_share(cells, src, dst, p0, p1))
         return KVLAZY_ENOMEM;
-    if (kvl_cells_rm(cells, dst, p0, p1, kvl_stamp(c, now_ms)))
+    if (kvl_cells_rm(cells, dst, p0, p1, now_ms))
         kvl_note_fallow(c, now_ms);
     kvl_cells_share(cells, src, dst, p0, p1);
     return KVLAZY_OK;
@@ -38,16 +36,31 @@ typedef struct transfer {
     uint32_t n_run;
 } transfer;
 
+/* The tokens from the i-th on that go in one copy: neighbours that stay neighbours. */
+static kvl_stretch neighbours(const transfer *t, uint32_t i)
+{
+    kvl_stretch part = kvl_index_run(t->from, t->begin + i, t->begin + t->n);
+    uint32_t n = 1;
+
+    while (n < part.n && t->cell[i + n] == t->cell[i] + n)
+        n++;
+    part.n = n;
+    return part;
+}
+
 /* The lowest cells of dst that are free, once what it held in the range is gone. Uses dst's keep bits. */
 static int find_cells(kvlazy_cache *c, const transfer *t, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
 {
     kvl_cells *cells = &t->dst->cells;
     const kvl_index *held = kvl_index_of(c, dst);
-    uint32_t cell = 0, end = kvl_index_below(held, p1);
+    uint32_t cell = 0, end = kvl_index_below(held, p1), n_part = 0;
+    kvl_stretch run;
 
     kvl_keep_live(c);
-    for (uint32_t i = kvl_index_below(held, p0); i < end; i++)
-        kvl_bit_clear(cells->keep, kvl_index_at(held, i)->cell);
+    for (uint32_t i = kvl_index_below(held, p0); i < end; i += run.n) {
+        run = kvl_index_run(held, i, end);
+        kvl_bits_fill(cells->keep, run.cell, (uint64_t)run.cell + run.n, false);
+    }
     for (uint32_t i = 0; i < t->n; i++, cell++) {
         if (cell < cells->n_cell)
             cell = (uint32_t)kvl_bits_next(cells->keep, cell, cells->n_cell, false);
@@ -55,7 +68,9 @@ static int find_cells(kvlazy_cache *c, const transfer *t, kvlazy_seq_id dst, kvl
             return KVLAZY_ENOSLOT;
         t->cell[i] = cell;
     }
-    if (kvl_cells_reserve(cells, cell) || kvl_cells_reserve_seq(cells, dst, t->n))
+    for (uint32_t i = 0; i < t->n; i += neighbours(t, i).n)
+        n_part++;
+    if (kvl_cells_reserve(cells, cell) || kvl_cells_reserve_seq(cells, dst, n_part + 1)) /* dst may be cut, too */
         return KVLAZY_ENOMEM;
     return KVLAZY_OK;
 }
@@ -76,25 +91,14 @@ static void find_runs(const kvlazy_cache *c, transfer *t)
     }
 }
 
-/* Neighbours that stay neighbours go in one copy. */
-static uint32_t run_length(const transfer *t, uint32_t i)
-{
-    uint32_t n = 1;
-
-    while (i + n < t->n && t->cell[i + n] == t->cell[i] + n &&
-           kvl_index_at(t->from, t->begin + i + n)->cell == kvl_index_at(t->from, t->begin + i)->cell + n)
-        n++;
-    return n;
-}
-
 static void copy_rows(kvlazy_cache *c, const transfer *t)
 {
-    for (uint32_t i = 0, n; i < t->n; i += n) {
-        uint32_t cell = kvl_index_at(t->from, t->begin + i)->cell;
+    uint32_t src = kvl_stream_number(c, t->src), dst = kvl_stream_number(c, t->dst);
+    kvl_stretch part;
 
-        n = run_length(t, i);
-        kvl_rows_copy(&c->rows, (kvl_run){kvl_stream_number(c, t->src), cell, cell + n}, kvl_stream_number(c, t->dst),
-                      t->cell[i]);
+    for (uint32_t i = 0; i < t->n; i += part.n) {
+        part = neighbours(t, i);
+        kvl_rows_copy(&c->rows, (kvl_run){src, part.cell, part.cell + part.n}, dst, t->cell[i]);
     }
 }
 
@@ -104,13 +108,13 @@ static void record(const transfer *t, kvlazy_seq_id dst)
     kvl_cells *cells = &t->dst->cells;
 
     for (uint32_t i = 0; i < t->n; i++) {
-        const kvl_entry *e = kvl_index_at(t->from, t->begin + i);
+        const kvl_entry e = kvl_index_at(t->from, t->begin + i);
 
-        kvl_cells_put(cells, t->cell[i], e->pos);
-        kvl_cells_set_shift(cells, t->cell[i], src->shift[e->cell]);
+        kvl_cells_put(cells, t->cell[i], e.pos);
+        kvl_cells_set_shift(cells, t->cell[i], src->shift[e.cell]);
         if (cells->planes) {
-            cells->ext_y[t->cell[i]] = src->ext_y[e->cell];
-            cells->ext_x[t->cell[i]] = src->ext_x[e->cell];
+            cells->ext_y[t->cell[i]] = src->ext_y[e.cell];
+            cells->ext_x[t->cell[i]] = src->ext_x[e.cell];
         }
         kvl_cells_own(cells, t->cell[i], dst);
     }
@@ -149,7 +153,7 @@ static int transfer_rows(kvlazy_cache *c, transfer *t, kvlazy_seq_id dst, kvlazy
         status = kvl_rows_touch(&c->rows, t->run, t->n_run);
     if (status)
         return status;
-    if (kvl_cells_rm(&t->dst->cells, dst, p0, p1, kvl_stamp(c, now_ms)))
+    if (kvl_cells_rm(&t->dst->cells, dst, p0, p1, now_ms))
         kvl_note_fallow(c, now_ms);
     copy_rows(c, t);
     record(t, dst);

@@ -7,7 +7,7 @@
 
 void kvl_decay_make_due(kvlazy_cache *c, uint64_t now_ms)
 {
-    uint32_t long_ago = kvl_stamp(c, now_ms) - kvl_page_idle_ms(c);
+    uint64_t long_ago = now_ms - c->params.slot_shrink_idle_ms;
 
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         kvl_cells *cells = &c->stream[s].cells;
@@ -21,14 +21,14 @@ void kvl_decay_make_due(kvlazy_cache *c, uint64_t now_ms)
 
 uint64_t kvl_decay_next_ms(kvlazy_cache *c, uint64_t now_ms)
 {
-    uint32_t stamp = kvl_stamp(c, now_ms), idle_ms = kvl_page_idle_ms(c);
+    uint32_t idle_ms = c->params.slot_shrink_idle_ms;
     uint64_t due_ms = KVL_NEVER;
 
     for (uint32_t s = 0; idle_ms && s < c->params.n_stream; s++) {
         const kvl_cells *cells = &c->stream[s].cells;
 
         for (uint32_t i = 0; (i = kvl_cells_next_fallow(cells, i)) < cells->n_cell; i++)
-            due_ms = kvl_min(due_ms, now_ms + kvl_policy_until_idle(kvl_cells_age(cells, i, stamp), 0, idle_ms));
+            due_ms = kvl_min(due_ms, now_ms + kvl_policy_until_idle(kvl_cells_age(cells, i, now_ms), 0, idle_ms));
     }
     return due_ms;
 }
@@ -37,13 +37,13 @@ uint64_t kvl_decay_next_ms(kvlazy_cache *c, uint64_t now_ms)
  * first left something due: pages go at the latest at 1 1/8 of it. */
 void kvl_decay_piece(kvlazy_cache *c, uint64_t now_ms)
 {
-    uint32_t idle_ms = kvl_page_idle_ms(c); /* 0: nothing comes due, but for what a trim left */
+    uint32_t idle_ms = c->params.slot_shrink_idle_ms; /* 0: nothing comes due, but for what a trim left */
 
     if (KVL_LIKELY(now_ms < c->decay.fallow_due_ms && now_ms < c->decay.retry_ms))
         return;
     kvl_report_begin(c);
     for (uint32_t s = 0; s < c->params.n_stream; s++) /* what moves soon goes into the holes */
-        c->stream[s].min_age = now_ms < c->stream[s].pack_until_ms ? UINT32_MAX : idle_ms;
+        c->stream[s].min_age = now_ms < c->stream[s].pack_until_ms ? KVL_NEVER : idle_ms;
     bool more = kvl_release_piece(c, now_ms);
     c->decay.fallow_due_ms = more ? now_ms : kvl_max(kvl_decay_next_ms(c, now_ms), now_ms + idle_ms / 8);
     kvl_note_due(c, c->decay.fallow_due_ms);

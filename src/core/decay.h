@@ -9,8 +9,6 @@
 #include "base/base.h"
 
 typedef struct kvl_decay {
-    uint64_t epoch_ms;      /* stamps of cells count from here */
-    uint64_t aged_ms;       /* when the ages of fallow cells were last looked at */
     uint64_t fallow_due_ms; /* no fallow cell comes due before */
     uint64_t retry_ms;      /* when to ask the host again for what it refused; KVL_NEVER: nothing */
 } kvl_decay;

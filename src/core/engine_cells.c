@@ -18,7 +18,7 @@ static bool engine_uses(const kvlazy_cache *c, uint32_t s, uint32_t cell)
 }
 
 /* Cells that the open batch touched are in no table yet. */
-static void sync_stream(kvlazy_cache *c, uint32_t s, uint32_t stamp)
+static void sync_stream(kvlazy_cache *c, uint32_t s, uint64_t stamp)
 {
     bool may_empty = !c->group->open || !c->stream[s].pending;
     kvl_cells *cells = &c->stream[s].cells;
@@ -41,7 +41,7 @@ void kvl_engine_cells_sync(kvlazy_cache *c, uint64_t now_ms)
     if (!kvl_has_engine_cells(c))
         return;
     for (uint32_t s = 0; s < c->params.n_stream; s++)
-        sync_stream(c, s, kvl_stamp(c, now_ms));
+        sync_stream(c, s, now_ms);
     kvl_note_fallow(c, now_ms);
     uint32_t idle_ms = c->params.slot_shrink_idle_ms;
     c->engine.sync_due_ms = idle_ms ? now_ms + idle_ms / 8 : KVL_NEVER; /* 0: nothing decays */
@@ -114,7 +114,7 @@ static bool ask(kvlazy_cache *c, uint32_t s, uint32_t from, const kvl_goal *goal
     if (kept)
         c->stream[s].veto_ms = goal->now_ms + kvl_max(c->params.slot_shrink_idle_ms, 1);
     /* What went here counts as emptied long ago, so that it is due at once; an engine may have emptied others too. */
-    sync_stream(c, s, kvl_stamp(c, goal->now_ms) - kvl_page_idle_ms(c));
+    sync_stream(c, s, goal->now_ms - c->params.slot_shrink_idle_ms);
     for (kvlazy_cache *m = group->first; m; m = m->next)
         kvl_engine_cells_sync(m, goal->now_ms);
     uint32_t n_lost = n_used - (uint32_t)kvl_min(n_used, c->stream[s].cells.n_used);

@@ -119,7 +119,7 @@ static kvlazy_pos planned_max(kvlazy_cache *c, kvlazy_seq_id id)
     const kvl_index *index = kvl_index_of(c, id);
     uint32_t n = kvl_index_below(index, c->seq[id].cut);
 
-    return n ? kvl_index_at(index, n - 1)->pos : -1;
+    return n ? kvl_index_at(index, n - 1).pos : -1;
 }
 
 /* Whether losing a cell at `pos` in `turn`'s turn is right by another of its owners: it lost that position already,
@@ -139,14 +139,14 @@ static uint32_t lose_unkept(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos p0, kv
     uint32_t end = kvl_index_below(index, p1), n = 0;
 
     for (uint32_t i = kvl_index_below(index, p0); i < end; i++) {
-        const kvl_entry *e = kvl_index_at(index, i);
+        const kvl_entry e = kvl_index_at(index, i);
         bool kept = false;
 
-        for (kvlazy_seq_id o = -1; !kept && (o = kvl_cells_next_owner(cells, e->cell, o + 1)) >= 0;)
-            kept = e->pos < c->seq[o].cut && e->pos >= c->seq[o].low_cut;
-        if (kept || !kvl_bit_get(cells->keep, e->cell))
+        for (kvlazy_seq_id o = -1; !kept && (o = kvl_cells_next_owner(cells, e.cell, o + 1)) >= 0;)
+            kept = e.pos < c->seq[o].cut && e.pos >= c->seq[o].low_cut;
+        if (kept || !kvl_bit_get(cells->keep, e.cell))
             continue;
-        kvl_bit_clear(cells->keep, e->cell);
+        kvl_bit_clear(cells->keep, e.cell);
         n++;
     }
     return n;
@@ -179,13 +179,13 @@ static kvlazy_pos unshared_tail(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_lo
     uint64_t n = 0;
 
     for (uint32_t i = kvl_index_below(index, cut); i-- > 0; n++) {
-        const kvl_entry *e = kvl_index_at(index, i);
+        const kvl_entry e = kvl_index_at(index, i);
 
-        if (kvl_cells_only_owner(cells, e->cell) != id)
-            return cut > e->pos ? cut : e->pos + 1; /* of a position all cells go or none */
-        if ((n >= n_lose && e->pos < cut) || !may_go_from(c, e->pos))
+        if (kvl_cells_only_owner(cells, e.cell) != id)
+            return cut > e.pos ? cut : e.pos + 1; /* of a position all cells go or none */
+        if ((n >= n_lose && e.pos < cut) || !may_go_from(c, e.pos))
             break;
-        cut = e->pos;
+        cut = e.pos;
     }
     return cut;
 }
@@ -205,13 +205,13 @@ static uint32_t take_last(kvlazy_cache *c, const kvl_goal *goal, kvlazy_seq_id i
         return 0;
     uint32_t begin = kvl_index_below(index, pos), end = kvl_index_below(index, pos + 1);
     for (uint32_t i = begin; i < end; i++)
-        for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, kvl_index_at(index, i)->cell, o + 1)) >= 0;)
+        for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, kvl_index_at(index, i).cell, o + 1)) >= 0;)
             if (o != id && !owner_agrees(c, goal, id, o, pos)) {
                 *blocked = true;
                 return 0;
             }
     for (uint32_t i = begin; i < end; i++)
-        for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, kvl_index_at(index, i)->cell, o + 1)) >= 0;)
+        for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, kvl_index_at(index, i).cell, o + 1)) >= 0;)
             n += cut_at(c, o, pos);
     return n;
 }
@@ -228,14 +228,14 @@ static kvlazy_pos masked_end(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_most,
 
     end = (kvlazy_pos)kvl_min((uint64_t)end,
                               kvl_min((uint64_t)kvl_window_begin_of(c, id), (uint64_t)kvl_index_max(index)));
-    for (uint32_t i = kvl_index_below(index, low_cut); i < index->n && kvl_index_at(index, i)->pos < end; i++, n++) {
-        const kvl_entry *e = kvl_index_at(index, i);
+    for (uint32_t i = kvl_index_below(index, low_cut); i < index->n && kvl_index_at(index, i).pos < end; i++, n++) {
+        const kvl_entry e = kvl_index_at(index, i);
 
-        if (kvl_cells_only_owner(cells, e->cell) != id)
-            return kvl_min((uint64_t)low_cut, (uint64_t)e->pos); /* it may stop inside a position */
-        if (n >= n_most && e->pos >= low_cut)
+        if (kvl_cells_only_owner(cells, e.cell) != id)
+            return kvl_min((uint64_t)low_cut, (uint64_t)e.pos); /* it may stop inside a position */
+        if (n >= n_most && e.pos >= low_cut)
             return low_cut;
-        low_cut = e->pos + 1;
+        low_cut = e.pos + 1;
     }
     return low_cut;
 }
@@ -271,7 +271,7 @@ static uint32_t take_whole(kvlazy_cache *c, const kvl_goal *goal, kvlazy_seq_id 
 
     for (uint32_t i = 0; !worth_it && i < index->n; i++) {
         worth_it = true;
-        for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, kvl_index_at(index, i)->cell, o + 1)) >= 0;)
+        for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, kvl_index_at(index, i).cell, o + 1)) >= 0;)
             worth_it &= may_lose(c, goal, o);
     }
     if (!worth_it || c->seq[id].cut == 0)
@@ -485,7 +485,7 @@ int kvl_evict_agree(kvlazy_cache *c, const kvl_goal *goal)
 
 /* ------------------------------------------------------------------------------------------- doing */
 
-bool kvl_evict_apply(kvlazy_cache *c, uint32_t stamp)
+bool kvl_evict_apply(kvlazy_cache *c, uint64_t stamp)
 {
     bool any = false;
 

@@ -38,7 +38,7 @@ int kvl_evict_agree(kvlazy_cache *cache, const kvl_goal *goal);
 
 /* Carries the plan out; the cells are stamped as emptied at `stamp`. A stream that lost some will release all its free
  * pages: its give_read is set, its min_age is 0. Returns whether any did. */
-bool kvl_evict_apply(kvlazy_cache *cache, uint32_t stamp);
+bool kvl_evict_apply(kvlazy_cache *cache, uint64_t stamp);
 
 /* Until this sequence may lose tokens by idling, in ms; KVL_NEVER: it may not. */
 uint64_t kvl_evictable_in(kvlazy_cache *cache, kvlazy_seq_id seq, uint64_t now_ms);

@@ -32,7 +32,6 @@ static void join(kvl_group *group, kvlazy_cache *c)
         end = &(*end)->next;
     *end = c;
     c->group = group;
-    c->decay.epoch_ms = c->decay.aged_ms = group->now_ms;
     kvl_arenas_use(c); /* from here on other threads may look at it */
 }
 

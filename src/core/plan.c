@@ -36,6 +36,76 @@ int kvl_plan_reserve(kvl_plan *p, uint32_t n_ubatch, uint32_t n_token, uint32_t 
     return KVLAZY_OK;
 }
 
+/* ------------------------------------------------------------------------------------------- room for tokens */
+
+/* One more token of a sequence: a run, if it does not go on with the last one, and where it may come between others,
+ * another for what it splits. */
+static void count_run(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, uint32_t cell)
+{
+    kvl_seq *s = &c->seq[id];
+    bool goes_on = s->n_run && pos == s->run_pos && cell == s->run_cell;
+
+    if (!s->n_run)
+        s->run_top = kvl_index_max(kvl_index_of(c, id));
+    s->n_run += pos < s->run_top ? 2 : !goes_on;
+    s->run_top = pos > s->run_top ? pos : s->run_top;
+    s->run_pos = pos + 1;
+    s->run_cell = cell + 1;
+}
+
+static bool same_owners_before(const kvl_plan *p, uint32_t token)
+{
+    uint32_t begin = kvl_plan_owner_begin(p, token), n = p->owner_end[token] - begin;
+
+    if (!token || p->cell[token] != p->cell[token - 1] + 1 || begin - kvl_plan_owner_begin(p, token - 1) != n)
+        return false;
+    for (uint32_t k = begin; k < begin + n; k++)
+        if (p->owner[k].seq != p->owner[k - n].seq)
+            return false;
+    return true;
+}
+
+/* Counts runs, for each sequence, and sets. */
+static uint32_t count_room(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end)
+{
+    const kvl_plan *p = &c->plan;
+    uint32_t n_set = 0;
+
+    for (uint32_t i = token_begin; i < token_end; i++) {
+        uint32_t begin = kvl_plan_owner_begin(p, i), end = p->owner_end[i];
+
+        for (uint32_t k = begin; k < end; k++)
+            count_run(c, p->owner[k].seq, p->pos[i], p->cell[i]);
+        if (end - begin > 1 && (i == token_begin || !same_owners_before(p, i)))
+            n_set++;
+    }
+    return n_set;
+}
+
+int kvl_plan_reserve_cells(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end)
+{
+    const kvl_plan *p = &c->plan;
+    uint32_t n_set = count_room(c, token_begin, token_end);
+    int status = KVLAZY_OK;
+
+    for (uint32_t i = token_begin; i < token_end; i++) {
+        kvl_cells *cells = &c->stream[p->stream[i]].cells;
+
+        if (kvl_cells_reserve(cells, p->cell[i] + 1) || (n_set && kvl_cells_reserve_sets(cells, n_set + 1)))
+            status = KVLAZY_ENOMEM;
+        for (uint32_t k = kvl_plan_owner_begin(p, i); k < p->owner_end[i]; k++) {
+            kvl_seq *s = &c->seq[p->owner[k].seq];
+
+            if (s->n_run && kvl_cells_reserve_seq(cells, p->owner[k].seq, s->n_run))
+                status = KVLAZY_ENOMEM;
+            s->n_run = 0;
+        }
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------- runs of cells */
+
 static int by_place(const void *a, const void *b)
 {
     const kvl_run *r = a, *s = b;

@@ -43,6 +43,11 @@ typedef struct kvl_plan {
 int kvl_plan_reserve(kvl_plan *plan, uint32_t n_ubatch, uint32_t n_token, uint32_t n_owner, bool window);
 void kvl_plan_fini(kvl_plan *plan);
 
+/* What the planned tokens [begin, end) need of our own memory: cells, runs in the indexes of their sequences and sets
+ * of owners. Asked for when they are planned and again right before they are recorded, for calls in between may have
+ * taken it. Returns KVLAZY_ENOMEM; where all is there it costs some comparisons a token. */
+int kvl_plan_reserve_cells(kvlazy_cache *cache, uint32_t token_begin, uint32_t token_end);
+
 /* The owners of a planned token are plan.owner[owner_begin … owner_end[token]). */
 static inline uint32_t kvl_plan_owner_begin(const kvl_plan *plan, uint32_t token)
 {

@@ -208,19 +208,6 @@ static int find_cells(kvlazy_cache *c, uint32_t n_seq, uint32_t n_ubatch)
     return kvl_window_place(c, n_ubatch);
 }
 
-/* What apply will need of our own memory, so that it cannot fail for want of it. */
-static int reserve_cells(kvlazy_cache *c, uint32_t n_seq)
-{
-    for (uint32_t i = 0; i < n_seq; i++) {
-        kvl_stream *stream = kvl_stream_of(c, c->plan.order[i]);
-
-        if (kvl_cells_reserve(&stream->cells, stream->next_free) ||
-            kvl_cells_reserve_seq(&stream->cells, c->plan.order[i], c->seq[c->plan.order[i]].n_new))
-            return KVLAZY_ENOMEM;
-    }
-    return KVLAZY_OK;
-}
-
 /* ------------------------------------------------------------------------------------------- prepare */
 
 static int make_plan(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch)
@@ -238,7 +225,7 @@ static int make_plan(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ub
     if (!status)
         status = find_cells(c, n_seq, n_ubatch);
     if (!status)
-        status = reserve_cells(c, n_seq);
+        status = kvl_plan_reserve_cells(c, 0, c->plan.n_token);
     if (!status)
         status = kvl_fit_plan(c);
     for (uint32_t i = 0; i < n_seq; i++)

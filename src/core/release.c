@@ -54,7 +54,7 @@ static bool take_cell(allowance *left, bool begins_run, uint64_t spans)
 
 /* keep := live cells, fallow ones that are younger than min_age, and older ones beyond what one piece may take. Returns
  * whether there are any such. */
-static bool keep_young(kvlazy_cache *c, uint32_t stamp)
+static bool keep_young(kvlazy_cache *c, uint64_t now_ms)
 {
     uint64_t of_run, of_cell, cell_bytes = kvl_max(c->rows.geometry.cell_bytes, 1);
     bool full = false;
@@ -67,7 +67,7 @@ static bool keep_young(kvlazy_cache *c, uint32_t stamp)
         uint32_t run_end = UINT32_MAX; /* one past the last cell taken */
 
         for (uint32_t i = 0; (i = kvl_cells_next_fallow(cells, i)) < cells->n_cell; i++) {
-            bool is_young = kvl_cells_age(cells, i, stamp) < c->stream[s].min_age, begins = i != run_end;
+            bool is_young = kvl_cells_age(cells, i, now_ms) < c->stream[s].min_age, begins = i != run_end;
 
             full = full || (!is_young && !take_cell(&left, begins, (begins ? of_run : 0) + of_cell));
             if (is_young || full)
@@ -359,7 +359,7 @@ static void settle(kvlazy_cache *c)
 
 bool kvl_release_piece(kvlazy_cache *c, uint64_t now_ms)
 {
-    bool more = keep_young(c, kvl_stamp(c, now_ms));
+    bool more = keep_young(c, now_ms);
 
     give_back(c, now_ms >= c->decay.retry_ms);
     settle(c);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* seq: see seq.h. */
 #include "core/seq.h"
+#include "core/bookkeeping.h"
 #include "core/clock.h"
 #include "core/release.h"
 #include "core/report.h"
@@ -30,7 +31,7 @@ static bool is_partial(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy
  * tokens that eviction took. */
 static bool remove_range(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms)
 {
-    uint32_t n = kvl_cells_rm(&kvl_stream_of(c, seq)->cells, seq, p0, p1, kvl_stamp(c, now_ms));
+    uint32_t n = kvl_cells_rm(&kvl_stream_of(c, seq)->cells, seq, p0, p1, now_ms);
 
     if (p0 == 0 && p1 == INT32_MAX) {
         c->seq[seq].evicted = false;
@@ -50,6 +51,9 @@ int kvl_seq_rm(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
     for (kvlazy_seq_id i = first; c->params.shrink == KVLAZY_SHRINK_WHOLE && i < end; i++)
         if (is_partial(c, i, p0, p1))
             return KVLAZY_ENOTSUP;
+    for (kvlazy_seq_id i = first; i < end; i++) /* what stays on both sides of a range takes one run more */
+        if (is_partial(c, i, p0, p1) && kvl_cells_reserve_seq(&kvl_stream_of(c, i)->cells, i, 1))
+            return KVLAZY_ENOMEM;
     uint64_t now_ms = kvl_now(c);
     for (kvlazy_seq_id i = first; i < end; i++)
         removed |= remove_range(c, i, p0, p1, now_ms);
@@ -63,7 +67,7 @@ void kvl_seq_keep(kvlazy_cache *c, kvlazy_seq_id seq)
     kvl_cells *cells = &kvl_stream_of(c, seq)->cells;
     uint64_t now_ms = kvl_now(c);
 
-    kvl_cells_keep_only(cells, seq, kvl_stamp(c, now_ms));
+    kvl_cells_keep_only(cells, seq, now_ms);
     for (uint32_t i = 0; i < cells->n_seq; i++)
         if (cells->seq_first + i != (uint32_t)seq) {
             c->seq[cells->seq_first + i].evicted = false;
@@ -77,7 +81,7 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
     kvl_report_begin(c);
     kvl_engine_cells_sync(c, now_ms); /* an engine clears its own cells first */
     for (uint32_t s = 0; !kvl_has_engine_cells(c) && s < c->params.n_stream; s++)
-        kvl_cells_clear(&c->stream[s].cells, kvl_stamp(c, now_ms));
+        kvl_cells_clear(&c->stream[s].cells, now_ms);
     for (uint32_t i = 0; i < c->params.n_seq_max; i++) {
         c->seq[i].evicted = false;
         c->seq[i].veto_ms = 0;
@@ -86,8 +90,10 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
     kvl_note_fallow(c, now_ms);
     while (data && kvl_release_free_piece(c, now_ms))
         ;
-    if (data)
-        kvl_report_end(c, now_ms, false);
+    if (!data)
+        return;
+    kvl_bookkeeping_shrink(c);
+    kvl_report_end(c, now_ms, false);
 }
 
 /* ------------------------------------------------------------------------------------------- moving positions */
@@ -105,17 +111,17 @@ int kvl_seq_move(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p
     uint32_t begin = kvl_index_below(index, p0), end = kvl_index_below(index, p1);
     if (begin == end)
         return KVLAZY_OK;
-    if (kvl_index_at(index, end - 1)->pos + motion.delta >= INT32_MAX) {
+    if (kvl_index_at(index, end - 1).pos + motion.delta >= INT32_MAX) {
         kvl_log_note(&c->log, KVLAZY_LOG_ERROR,
                      "seq_add: sequence %" PRId32 " position %" PRId32 " + %" PRId64 " is out of range", seq,
-                     kvl_index_at(index, end - 1)->pos, motion.delta);
+                     kvl_index_at(index, end - 1).pos, motion.delta);
         return KVLAZY_EINVAL;
     }
-    if (kvl_cells_reserve_seq(cells, seq, end - begin))
+    if (kvl_cells_reserve_reposition(cells, seq, p0, p1, motion))
         return KVLAZY_ENOMEM;
     uint64_t now_ms = kvl_now(c);
     kvl_window_moved(c, seq, p0, p1, motion);
-    kvl_cells_reposition(cells, seq, p0, p1, motion, kvl_stamp(c, now_ms));
+    kvl_cells_reposition(cells, motion, now_ms);
     kvl_note_activity(c, seq, now_ms);
     kvl_note_fallow(c, now_ms);
     kvl_window_refill(c, seq, 0, 0, now_ms); /* a shift can bring what was lost into the window */

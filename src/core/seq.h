@@ -22,7 +22,9 @@ typedef struct kvl_seq {
     uint32_t n_new;             /* tokens so far */
     kvlazy_pos last, low, high; /* newest, smallest and largest position so far */
     bool unordered;             /* positions so far did not rise by 0 or 1 */
-    uint32_t recycle_at;        /* with a window: index entries before this were looked at */
+    uint32_t n_run, run_cell;   /* of the planned tokens: room their runs need, and what goes on with the last */
+    kvlazy_pos run_pos, run_top;
+    uint32_t recycle_at; /* with a window: index entries before this were looked at */
 
     /* scratch of eviction */
     kvlazy_pos cut;                /* positions from here on go; INT32_MAX: none */

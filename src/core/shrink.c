@@ -2,6 +2,7 @@
 /* shrink: see shrink.h. */
 #include "core/shrink.h"
 #include "core/batch.h"
+#include "core/bookkeeping.h"
 #include "core/clock.h"
 #include "core/compact.h"
 #include "core/decay.h"
@@ -38,17 +39,18 @@ static bool came_to_rest(const kvlazy_cache *c, const kvl_stream *stream, uint64
  * there is any. */
 static bool look_at_rest(kvlazy_cache *c, uint64_t now_ms)
 {
-    uint32_t idle_ms = kvl_page_idle_ms(c);
+    uint64_t idle_ms = c->params.slot_shrink_idle_ms;
     bool any = false;
 
     if (!idle_ms && c->decay.fallow_due_ms > now_ms)
-        idle_ms = UINT32_MAX; /* a linked cache idles, this one never does; but a trim may have left something */
+        idle_ms = KVL_NEVER; /* a linked cache idles, this one never does; but a trim may have left something */
 
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         kvl_stream *stream = &c->stream[s];
 
         stream->min_age = idle_ms;
         stream->give_read = came_to_rest(c, stream, now_ms);
+        stream->rests |= stream->give_read;
         stream->awake &= !stream->give_read;
         stream->ensured = stream->give_read ? 0 : stream->ensured;
         stream->min_age = stream->vacated ? 0 : stream->min_age;
@@ -91,12 +93,12 @@ int kvl_shrink_idle(kvlazy_cache *c, uint64_t now_ms, bool *more)
         kvl_report_begin(m);
         m->shrink.due = look_at_rest(m, now_ms);
         /* Evicted cells count as emptied long ago, so that a release that stopped goes on with them. */
-        m->shrink.due |= kvl_evict_apply(m, kvl_stamp(m, now_ms) - kvl_page_idle_ms(m));
+        m->shrink.due |= kvl_evict_apply(m, now_ms - m->params.slot_shrink_idle_ms);
         pack_later(m);
     }
     *more = !kvl_compact(c, now_ms, true);
     for (kvlazy_cache *m = c->group->first; m; m = m->next) {
-        bool left = !kvl_page_idle_ms(m) && m->decay.fallow_due_ms <= now_ms; /* by a trim, all of it */
+        bool left = !m->params.slot_shrink_idle_ms && m->decay.fallow_due_ms <= now_ms; /* by a trim, all of it */
         m->decay.fallow_due_ms = left ? now_ms : kvl_decay_next_ms(m, now_ms);
         m->shrink.due |= kvl_min(m->decay.fallow_due_ms, m->decay.retry_ms) <= now_ms;
     }
@@ -104,6 +106,8 @@ int kvl_shrink_idle(kvlazy_cache *c, uint64_t now_ms, bool *more)
         if (!m->shrink.due)
             continue;
         bool left = release_until_hook(m, now_ms, true);
+        if (!left)
+            kvl_bookkeeping_rest(m);
         m->decay.fallow_due_ms = left ? now_ms : kvl_decay_next_ms(m, now_ms);
         kvl_note_due(m, m->decay.fallow_due_ms);
         *more |= left;
@@ -156,7 +160,7 @@ uint64_t kvl_shrink_next_in(kvlazy_cache *c, uint64_t now_ms)
 static void evict_group(kvlazy_cache *c, uint64_t now_ms)
 {
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
-        kvl_evict_apply(m, kvl_stamp(m, now_ms));
+        kvl_evict_apply(m, now_ms);
 }
 
 /* What is left is for the next poll, or end of a batch. */
@@ -237,6 +241,8 @@ int kvl_shrink_cells(kvlazy_cache *c, uint32_t max_cells, uint64_t now_ms)
     }
     if (pack_group(c, now_ms))
         release_group(c, now_ms, true);
+    for (kvlazy_cache *m = kvl_shrink_is_barred(c) ? NULL : c->group->first; m; m = m->next)
+        kvl_bookkeeping_shrink(m);
     return KVLAZY_OK;
 }
 

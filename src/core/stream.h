@@ -27,7 +27,8 @@ typedef struct kvl_stream {
 
     /* what the next release takes */
     uint32_t keep_end; /* cells [n_cell, keep_end) are kept too, past cells.keep */
-    uint32_t min_age;  /* fallow cells younger than this stay */
+    uint64_t min_age;  /* fallow cells younger than this stay */
+    bool rests;        /* it came to rest, and its arrays are to go as far as nothing uses them */
     bool give_read;    /* pages that were only read go too */
 
     /* scratch of release */

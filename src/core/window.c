@@ -21,25 +21,30 @@ kvlazy_pos kvl_window_begin_of(kvlazy_cache *c, kvlazy_seq_id seq)
     return (kvlazy_pos)window_begin(c, kvl_index_of(c, seq));
 }
 
-/* The oldest masked token of a sequence that nobody shares, from its entry `*at` on; NULL: none. */
-static const kvl_entry *oldest_masked(const kvlazy_cache *c, const kvl_cells *cells, kvlazy_seq_id seq, uint32_t *at)
+/* The oldest masked token of a sequence that nobody shares, from number `*at` on. Returns false where there is none. */
+static bool oldest_masked(const kvlazy_cache *c, const kvl_cells *cells, kvlazy_seq_id seq, uint32_t *at, kvl_entry *e)
 {
     const kvl_index *index = kvl_cells_index(cells, seq);
     int64_t begin = window_begin(c, index);
 
-    for (; *at < index->n && kvl_index_at(index, *at)->pos < begin; ++*at)
-        if (kvl_cells_only_owner(cells, kvl_index_at(index, *at)->cell) == seq)
-            return kvl_index_at(index, *at);
-    return NULL;
+    for (; *at < index->n; ++*at) {
+        *e = kvl_index_at(index, *at);
+        if (e->pos >= begin)
+            return false;
+        if (kvl_cells_only_owner(cells, e->cell) == seq)
+            return true;
+    }
+    return false;
 }
 
 uint32_t kvl_window_recyclable(kvlazy_cache *c, const kvl_stream *stream)
 {
     const kvl_cells *cells = &stream->cells;
+    kvl_entry e;
     uint32_t n = 0;
 
     for (uint32_t i = 0; kvl_has_window(c) && i < cells->n_seq; i++)
-        for (uint32_t at = 0; oldest_masked(c, cells, (kvlazy_seq_id)(cells->seq_first + i), &at); at++)
+        for (uint32_t at = 0; oldest_masked(c, cells, (kvlazy_seq_id)(cells->seq_first + i), &at, &e); at++)
             n++;
     return n;
 }
@@ -61,23 +66,22 @@ static bool is_older(const kvl_entry *a, const kvl_entry *b)
 /* Takes the oldest masked cell of a stream, of whichever sequence. */
 static bool take_oldest(kvlazy_cache *c, const kvl_cells *cells, uint32_t token)
 {
-    const kvl_entry *oldest = NULL;
+    kvl_entry oldest = {0}, e;
     kvlazy_seq_id owner = -1;
 
     for (uint32_t i = 0; i < cells->n_seq; i++) {
         kvlazy_seq_id seq = (kvlazy_seq_id)(cells->seq_first + i);
-        const kvl_entry *e = oldest_masked(c, cells, seq, &c->seq[seq].recycle_at);
 
-        if (e && (!oldest || is_older(e, oldest))) {
+        if (oldest_masked(c, cells, seq, &c->seq[seq].recycle_at, &e) && (owner < 0 || is_older(&e, &oldest))) {
             oldest = e;
             owner = seq;
         }
     }
-    if (!oldest)
+    if (owner < 0)
         return false;
     c->seq[owner].recycle_at++;
-    c->plan.cell[token] = oldest->cell;
-    c->plan.victim[token] = (kvl_victim){owner, oldest->pos};
+    c->plan.cell[token] = oldest.cell;
+    c->plan.victim[token] = (kvl_victim){owner, oldest.pos};
     return true;
 }
 
@@ -118,13 +122,10 @@ static int place_ubatch(kvlazy_cache *c, const kvl_plan_ubatch *b)
 
 /* Tokens are taken from their old owners, and what those hold at or below the highest position that went: no
  * gaps. Co-owners are spared, and so are the tokens that come, which are not there yet. */
-static void take_victims(kvlazy_cache *c, const kvl_plan_ubatch *b, uint32_t stamp)
+static void take_victims(kvlazy_cache *c, const kvl_plan_ubatch *b, uint64_t stamp)
 {
     const kvl_plan *p = &c->plan;
 
-    for (uint32_t i = b->token_begin; i < b->token_end; i++)
-        if (p->victim[i].seq >= 0)
-            kvl_cells_empty(cells_of(c, i), p->cell[i], stamp);
     for (uint32_t i = b->token_begin; i < b->token_end; i++)
         if (p->victim[i].seq >= 0)
             kvl_cells_rm(cells_of(c, i), p->victim[i].seq, 0, p->victim[i].pos + 1, stamp);
@@ -150,7 +151,7 @@ static int try_ubatch(kvlazy_cache *c, const kvl_plan_ubatch *b)
             return KVLAZY_ENOMEM;
         kvl_cells_put(cells, p->cell[i], p->pos[i]);
         for (uint32_t k = kvl_plan_owner_begin(p, i); k < p->owner_end[i]; k++) {
-            if (kvl_cells_reserve_seq(cells, p->owner[k].seq, 1))
+            if (kvl_cells_reserve_seq(cells, p->owner[k].seq, 2) || kvl_cells_reserve_sets(cells, 1))
                 return KVLAZY_ENOMEM;
             kvl_cells_own(cells, p->cell[i], p->owner[k].seq);
         }
@@ -210,7 +211,7 @@ void kvl_window_take(kvlazy_cache *c, const kvl_plan_ubatch *b)
     if (!any)
         return;
     uint64_t now_ms = kvl_now(c);
-    take_victims(c, b, kvl_stamp(c, now_ms));
+    take_victims(c, b, now_ms);
     kvl_note_fallow(c, now_ms);
 }
 
@@ -262,7 +263,7 @@ static void set_torn(kvlazy_cache *c, kvlazy_seq_id seq, bool torn)
 /* The engine did not ask for this, so the sequence starts anew at 0. */
 static void tear(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
 {
-    kvl_cells_rm(&kvl_stream_of(c, seq)->cells, seq, 0, INT32_MAX, kvl_stamp(c, now_ms));
+    kvl_cells_rm(&kvl_stream_of(c, seq)->cells, seq, 0, INT32_MAX, now_ms);
     kvl_note_fallow(c, now_ms);
     c->seq[seq].lost_end = 0;
     c->seq[seq].evicted = true;
@@ -331,7 +332,7 @@ void kvl_window_moved(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_
         kvlazy_pos *lost_end = &c->seq[cells->seq_first + i].lost_end;
 
         if (!*lost_end || !index->n || kvl_index_min(index) < p0 || kvl_index_min(index) >= p1 ||
-            !kvl_cells_owns(cells, kvl_index_at(index, 0)->cell, seq))
+            !kvl_cells_owns(cells, kvl_index_at(index, 0).cell, seq))
             continue;
         int64_t stays = *lost_end < p0 ? *lost_end : p0, goes = *lost_end > p0 ? moved(*lost_end, motion) : 0;
         int64_t oldest = moved(kvl_index_min(index), motion);

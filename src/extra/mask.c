@@ -96,50 +96,29 @@ static void hide(row *r, uint32_t cell, uint32_t n)
     cut_solid(r, cell, cell + n);
 }
 
-/* Whether n entries lie in cells that follow one another. */
-static bool are_neighbours(const kvl_entry *entry, uint32_t n)
+static void put_one(row *r, uint32_t cell, bool shown)
 {
-    uint32_t differs = 0, cell = entry->cell;
-
-    if (entry[n - 1].cell - cell != n - 1)
-        return false;
-    for (uint32_t i = 0; i < n; i++)
-        differs |= entry[i].cell ^ (cell + i);
-    return !differs;
+    if (r->type == KVLAZY_MASK_F32)
+        ((f32 *)r->at)[cell] = shown ? 0.0f : HIDDEN_F32;
+    else
+        ((f16 *)r->at)[cell] = shown ? 0 : HIDDEN_F16;
+    if (!shown)
+        cut_solid(r, cell, cell + 1);
 }
 
-static void put_scattered(row *r, const kvl_entry *entry, uint32_t n, bool shown)
+/* Shows or hides the cells of the tokens [begin, end), run by run. */
+static void put_tokens(row *r, const kvl_index *index, uint32_t begin, uint32_t end, bool shown)
 {
-    if (r->type == KVLAZY_MASK_F32) {
-        f32 *out = r->at, value = shown ? 0.0f : HIDDEN_F32;
+    kvl_index_walk walk = kvl_index_walk_from(index, begin, end);
+    kvl_stretch run;
 
-        for (uint32_t i = 0; i < n; i++)
-            out[entry[i].cell] = value;
-    } else {
-        f16 *out = r->at, value = shown ? 0 : HIDDEN_F16;
-
-        for (uint32_t i = 0; i < n; i++)
-            out[entry[i].cell] = value;
-    }
-    for (uint32_t i = 0; !shown && i < n; i++)
-        cut_solid(r, entry[i].cell, entry[i].cell + 1);
-}
-
-/* Shows or hides the cells of the entries [begin, end). A piece of them that lies in one run is written as such. */
-static void put_entries(row *r, const kvl_index *index, uint32_t begin, uint32_t end, bool shown)
-{
-    enum { PIECE = 64 };
-
-    for (uint32_t i = begin, n; i < end; i += n) {
-        const kvl_entry *entry = kvl_index_at(index, i);
-
-        n = (uint32_t)kvl_min(end - i, PIECE);
-        if (!are_neighbours(entry, n))
-            put_scattered(r, entry, n, shown);
+    while (kvl_index_next(index, &walk, &run)) {
+        if (run.n == 1)
+            put_one(r, run.cell, shown);
         else if (shown)
-            show(r, entry->cell, n);
+            show(r, run.cell, run.n);
         else
-            hide(r, entry->cell, n);
+            hide(r, run.cell, run.n);
     }
 }
 
@@ -265,10 +244,10 @@ static span span_of(const kvl_index *index, view v)
 /* Makes of a row that shows the entries `from` one that shows `to`; what is in both is not touched. */
 static void turn(row *r, const kvl_index *index, span from, span to)
 {
-    put_entries(r, index, from.first, kvl_min(from.last, to.first), false);
-    put_entries(r, index, kvl_max(from.first, to.last), from.last, false);
-    put_entries(r, index, to.first, kvl_min(to.last, from.first), true);
-    put_entries(r, index, kvl_max(to.first, from.last), to.last, true);
+    put_tokens(r, index, from.first, kvl_min(from.last, to.first), false);
+    put_tokens(r, index, kvl_max(from.first, to.last), from.last, false);
+    put_tokens(r, index, to.first, kvl_min(to.last, from.first), true);
+    put_tokens(r, index, kvl_max(to.first, from.last), to.last, true);
 }
 
 /* With position planes, tokens of one image share a position and are read line by line. */
@@ -281,8 +260,8 @@ static void hide_unread(const job *j, uint32_t token, const kvl_index *index)
     if (!j->mask.causal || j->cache->params.n_pos_per_token == 1)
         return;
     kvlazy_pos y = plane_of(j, token, 1), x = plane_of(j, token, 2);
-    for (uint32_t i = kvl_index_below(index, pos); i < index->n && kvl_index_at(index, i)->pos == pos; i++) {
-        uint32_t cell = kvl_index_at(index, i)->cell;
+    for (uint32_t i = kvl_index_below(index, pos); i < index->n && kvl_index_at(index, i).pos == pos; i++) {
+        uint32_t cell = kvl_index_at(index, i).cell;
 
         if (cells->ext_y[cell] > y || (cells->ext_y[cell] == y && cells->ext_x[cell] > x))
             put(&r, cell, 1, false);
@@ -346,14 +325,19 @@ static void fill_run_alibi(const job *j, uint32_t begin, uint32_t end, kvlazy_po
 
         any = (span){kvl_min(any.first, seen.first), kvl_max(any.last, seen.last)};
     }
-    for (uint32_t i = any.first; i < any.last; i++)
-        key[kvl_index_at(index, i)->cell] = kvl_index_at(index, i)->pos;
+    kvl_index_walk walk = kvl_index_walk_from(index, any.first, any.last);
+    kvl_stretch run;
+    while (kvl_index_next(index, &walk, &run))
+        for (uint32_t k = 0; k < run.n; k++)
+            key[run.cell + k] = run.pos + (kvlazy_pos)k;
     for (uint32_t i = begin; i < end; i++) {
         fill_row_alibi(j, i, key);
         hide_unread(j, i, index);
     }
-    for (uint32_t i = any.first; i < any.last; i++)
-        key[kvl_index_at(index, i)->cell] = HIDDEN_KEY;
+    walk = kvl_index_walk_from(index, any.first, any.last);
+    while (kvl_index_next(index, &walk, &run))
+        for (uint32_t k = 0; k < run.n; k++)
+            key[run.cell + k] = HIDDEN_KEY;
 }
 
 static void fill(const job *j)

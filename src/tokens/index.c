@@ -4,127 +4,376 @@
 
 #include <bsd/stdlib.h>
 
-enum { FIRST_ENTRIES = 64 };
+enum { MORE_PIECES = 4 };
 
-int kvl_index_reserve(kvl_index *x, uint32_t n_more)
+/* ------------------------------------------------------------------------------------------- runs by number */
+
+static kvl_piece *piece_at(const kvl_index *x, uint32_t r)
 {
-    uint64_t wanted = (uint64_t)x->n + n_more;
-
-    if (KVL_LIKELY(x->head + wanted <= x->cap))
-        return KVLAZY_OK;
-    /* A window that slid leaves room in front; taking it back when it is half of all costs O(1) a token. */
-    if (wanted <= x->cap / 2) {
-        memmove(x->entry, x->entry + x->head, x->n * sizeof *x->entry);
-        x->head = 0;
-        return KVLAZY_OK;
-    }
-    uint64_t cap = kvl_max(kvl_max(x->head + wanted, 2 * (uint64_t)x->cap), FIRST_ENTRIES);
-    if (cap > UINT32_MAX)
-        return KVLAZY_ENOMEM;
-    kvl_entry *entry = reallocarray(x->entry, (size_t)cap, sizeof *entry);
-    if (!entry)
-        return KVLAZY_ENOMEM;
-    x->entry = entry;
-    x->cap = (uint32_t)cap;
-    return KVLAZY_OK;
+    return &x->piece[r < x->n_left ? x->head + r : x->cap - x->n_right + (r - x->n_left)];
 }
 
-uint32_t kvl_index_below(const kvl_index *x, kvlazy_pos p)
+/* Tokens before run r; of one past the last run, all. */
+static uint32_t before(const kvl_index *x, uint32_t r)
 {
-    uint32_t low = 0, high = x->n;
+    if (r < x->n_left)
+        return x->piece[x->head + r].rank - x->base;
+    return r < kvl_index_n_run(x) ? x->n - piece_at(x, r)->rank : x->n;
+}
 
-    if (!x->n || p > kvl_index_max(x))
-        return x->n; /* where most tokens go */
-    while (low < high) {
+/* The run that token i is in; one past the last for i = n. */
+static uint32_t run_of(const kvl_index *x, uint32_t i)
+{
+    uint32_t low = 0, high = kvl_index_n_run(x);
+
+    if (i >= x->n)
+        return high;
+    if (before(x, high - 1) <= i)
+        return high - 1; /* where most work happens */
+    while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
 
-        if (kvl_index_at(x, middle)->pos < p)
-            low = middle + 1;
+        if (before(x, middle) <= i)
+            low = middle;
         else
             high = middle;
     }
     return low;
 }
 
-void kvl_index_insert(kvl_index *x, kvlazy_pos pos, uint32_t cell)
+uint32_t kvl_index_below(const kvl_index *x, kvlazy_pos p)
 {
-    uint32_t i = kvl_index_below(x, pos + 1);
+    uint32_t low = 0, high = kvl_index_n_run(x); /* the first run that begins at p or above lies in [low, high] */
 
-    if (x->head + x->n == x->cap) { /* the room is in front: an entry was taken out there and comes back */
-        KVL_ASSERT(x->head);
-        memmove(x->entry + x->head - 1, x->entry + x->head, x->n * sizeof *x->entry);
-        x->head--;
-    }
-    kvl_entry *at = x->entry + x->head + i;
-    memmove(at + 1, at, (x->n - i) * sizeof *at);
-    *at = (kvl_entry){pos, cell};
-    x->n++;
-}
+    if (!x->n || p > kvl_index_max(x))
+        return x->n; /* where most tokens go */
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
 
-void kvl_index_cut(kvl_index *x, uint32_t begin, uint32_t end)
-{
-    kvl_entry *first = x->entry + x->head;
-
-    if (begin == 0)
-        x->head += end;
-    else
-        memmove(first + begin, first + end, (x->n - end) * sizeof *first);
-    x->n -= end - begin;
-    if (!x->n)
-        x->head = 0;
-}
-
-static uint32_t find(const kvl_index *x, kvlazy_pos pos, uint32_t cell)
-{
-    uint32_t i = kvl_index_below(x, pos);
-
-    while (kvl_index_at(x, i)->cell != cell) {
-        i++;
-        KVL_ASSERT(i < x->n);
-    }
-    return i;
-}
-
-void kvl_index_remove(kvl_index *x, kvlazy_pos pos, uint32_t cell)
-{
-    uint32_t i = find(x, pos, cell);
-
-    kvl_index_cut(x, i, i + 1);
-}
-
-void kvl_index_rename(kvl_index *x, kvlazy_pos pos, uint32_t from, uint32_t to)
-{
-    x->entry[x->head + find(x, pos, from)].cell = to;
-}
-
-kvl_entry *kvl_index_add(kvl_index *x, const kvl_entry *entry, uint32_t n)
-{
-    uint32_t i = n ? kvl_index_below(x, entry->pos) : x->n;
-    kvl_entry *at = x->entry + x->head + i;
-
-    if (!n)
-        return at;
-    KVL_ASSERT(kvl_index_below(x, entry[n - 1].pos + 1) == i && x->head + x->n + n <= x->cap);
-    memmove(at + n, at, (x->n - i) * sizeof *at);
-    memcpy(at, entry, n * sizeof *at);
-    x->n += n;
-    return at;
-}
-
-void kvl_index_merge(kvl_index *x, uint32_t begin, uint32_t end)
-{
-    kvl_entry *e = x->entry + x->head, *block = e + x->n; /* the room behind is scratch */
-    uint32_t n_block = end - begin, rest = x->n - n_block;
-
-    if (!n_block || ((!begin || e[begin - 1].pos <= e[begin].pos) && (end == x->n || e[end - 1].pos <= e[end].pos)))
-        return;
-    memcpy(block, e + begin, n_block * sizeof *e);
-    memmove(e + begin, e + end, (x->n - end) * sizeof *e);
-    for (uint32_t i = x->n; n_block;) {
-        i--;
-        if (rest && e[rest - 1].pos > block[n_block - 1].pos)
-            e[i] = e[--rest];
+        if (piece_at(x, middle)->pos < p)
+            low = middle + 1;
         else
-            e[i] = block[--n_block];
+            high = middle;
     }
+    if (!low)
+        return 0;
+    uint32_t end = before(x, low), first = before(x, low - 1);
+    return first + (uint32_t)kvl_min(end - first, (uint64_t)(p - piece_at(x, low - 1)->pos));
+}
+
+kvl_entry kvl_index_at(const kvl_index *x, uint32_t i)
+{
+    uint32_t r = run_of(x, i), offset = i - before(x, r);
+
+    KVL_ASSERT(i < x->n);
+    return (kvl_entry){piece_at(x, r)->pos + (kvlazy_pos)offset, piece_at(x, r)->cell + offset};
+}
+
+kvl_stretch kvl_index_run(const kvl_index *x, uint32_t begin, uint32_t end)
+{
+    uint32_t r = run_of(x, begin), offset = begin - before(x, r);
+
+    KVL_ASSERT(begin < end && end <= x->n);
+    return (kvl_stretch){piece_at(x, r)->pos + (kvlazy_pos)offset, piece_at(x, r)->cell + offset,
+                         (uint32_t)kvl_min(before(x, r + 1), end) - begin};
+}
+
+kvl_stretch kvl_index_run_back(const kvl_index *x, uint32_t begin, uint32_t end)
+{
+    uint32_t first = before(x, run_of(x, end - 1));
+
+    KVL_ASSERT(begin < end && end <= x->n);
+    return kvl_index_run(x, (uint32_t)kvl_max(first, begin), end);
+}
+
+kvl_index_walk kvl_index_walk_from(const kvl_index *x, uint32_t begin, uint32_t end)
+{
+    return (kvl_index_walk){begin < end ? run_of(x, begin) : 0, begin, end};
+}
+
+bool kvl_index_next(const kvl_index *x, kvl_index_walk *w, kvl_stretch *run)
+{
+    if (w->at >= w->end)
+        return false;
+    const kvl_piece *piece = piece_at(x, w->run);
+    uint32_t offset = w->at - before(x, w->run), stop = (uint32_t)kvl_min(before(x, w->run + 1), w->end);
+
+    *run = (kvl_stretch){piece->pos + (kvlazy_pos)offset, piece->cell + offset, stop - w->at};
+    w->run++;
+    w->at = stop;
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------- room */
+
+/* What lies in front of the left runs is room too. */
+static void close_front(kvl_index *x)
+{
+    memmove(x->piece, x->piece + x->head, x->n_left * sizeof *x->piece);
+    x->head = 0;
+}
+
+int kvl_index_reserve(kvl_index *x, uint32_t n_more)
+{
+    if (KVL_LIKELY(n_more <= kvl_index_room(x)))
+        return KVLAZY_OK;
+    uint64_t wanted = (uint64_t)kvl_index_n_run(x) + n_more;
+    /* A window that slid leaves room in front; taking it back when it is a quarter of all costs O(1) a token. */
+    if (wanted <= x->cap && x->head >= x->cap / 4) {
+        close_front(x);
+        return KVLAZY_OK;
+    }
+    uint64_t cap = kvl_max(wanted, (uint64_t)x->cap + x->cap / 4 + MORE_PIECES);
+    if (cap > UINT32_MAX)
+        return KVLAZY_ENOMEM;
+    kvl_piece *piece = reallocarray(x->piece, (size_t)cap, sizeof *piece);
+    if (!piece)
+        return KVLAZY_ENOMEM;
+    x->piece = piece;
+    memmove(piece + cap - x->n_right, piece + x->cap - x->n_right, x->n_right * sizeof *piece);
+    x->cap = (uint32_t)cap;
+    close_front(x);
+    return KVLAZY_OK;
+}
+
+void kvl_index_shrink(kvl_index *x)
+{
+    uint32_t n = kvl_index_n_run(x);
+
+    if (n == x->cap)
+        return;
+    if (!n) {
+        free(x->piece);
+        *x = (kvl_index){0};
+        return;
+    }
+    close_front(x);
+    memmove(x->piece + x->n_left, x->piece + x->cap - x->n_right, x->n_right * sizeof *x->piece);
+    kvl_piece *piece = reallocarray(x->piece, n, sizeof *piece);
+    if (piece) {
+        x->piece = piece;
+        x->cap = n;
+        return;
+    }
+    memmove(x->piece + x->cap - x->n_right, x->piece + x->n_left, x->n_right * sizeof *x->piece);
+}
+
+int kvl_index_copy(kvl_index *to, const kvl_index *from)
+{
+    *to = (kvl_index){0};
+    if (!from->n)
+        return KVLAZY_OK;
+    to->piece = reallocarray(NULL, kvl_index_n_run(from), sizeof *to->piece);
+    if (!to->piece)
+        return KVLAZY_ENOMEM;
+    to->cap = kvl_index_n_run(from);
+    to->n_left = from->n_left;
+    to->n_right = from->n_right;
+    to->n = from->n;
+    to->base = from->base;
+    memcpy(to->piece, from->piece + from->head, from->n_left * sizeof *to->piece);
+    memcpy(to->piece + from->n_left, from->piece + from->cap - from->n_right, from->n_right * sizeof *to->piece);
+    return KVLAZY_OK;
+}
+
+/* ------------------------------------------------------------------------------------------- at the gap */
+
+/* The gap lies before run r. */
+static void move_gap(kvl_index *x, uint32_t r)
+{
+    while (x->n_left < r) {
+        kvl_piece p = x->piece[x->cap - x->n_right];
+
+        p.rank = x->base + (x->n - p.rank);
+        x->n_right--;
+        x->piece[x->head + x->n_left++] = p;
+    }
+    while (x->n_left > r) {
+        kvl_piece p = x->piece[x->head + --x->n_left];
+
+        p.rank = x->n - (p.rank - x->base);
+        x->piece[x->cap - ++x->n_right] = p;
+    }
+}
+
+static void push_left(kvl_index *x, kvlazy_pos pos, uint32_t cell, uint32_t n_before)
+{
+    x->piece[x->head + x->n_left++] = (kvl_piece){pos, cell, x->base + n_before};
+}
+
+static void push_right(kvl_index *x, kvlazy_pos pos, uint32_t cell, uint32_t n_from_here)
+{
+    x->piece[x->cap - ++x->n_right] = (kvl_piece){pos, cell, n_from_here};
+}
+
+/* Tokens i and i - 1 are neighbours in cells and positions, and yet the gap lies between: they are one run. */
+static void join_at_gap(kvl_index *x)
+{
+    if (!x->n_left || !x->n_right)
+        return;
+    const kvl_piece *left = &x->piece[x->head + x->n_left - 1], *right = &x->piece[x->cap - x->n_right];
+    uint32_t n = x->n - right->rank - (left->rank - x->base);
+
+    if (left->pos + (int64_t)n == right->pos && left->cell + (uint64_t)n == right->cell)
+        x->n_right--;
+}
+
+/* Puts the gap before token i, splitting its run. Returns false where that takes a run more than there is room for,
+ * `n_more` others counted. */
+static bool open_at(kvl_index *x, uint32_t i, uint32_t n_more)
+{
+    uint32_t r = run_of(x, i), offset = i - before(x, r);
+
+    if (kvl_index_room(x) < n_more + (offset > 0))
+        return false;
+    if (!offset) {
+        move_gap(x, r);
+        return true;
+    }
+    kvl_piece p = *piece_at(x, r);
+
+    move_gap(x, r + 1);
+    push_right(x, p.pos + (kvlazy_pos)offset, p.cell + offset, x->n - i);
+    return true;
+}
+
+/* The run before run r goes on with these. */
+static bool goes_on(const kvl_index *x, uint32_t r, kvl_stretch run)
+{
+    if (!r)
+        return false;
+    const kvl_piece *last = piece_at(x, r - 1);
+    uint32_t n = before(x, r) - before(x, r - 1);
+
+    return last->pos + (int64_t)n == run.pos && last->cell + (uint64_t)n == run.cell;
+}
+
+bool kvl_index_insert_run(kvl_index *x, kvl_stretch run)
+{
+    if (KVL_LIKELY(!x->n_right && goes_on(x, x->n_left, run))) {
+        x->n += run.n; /* where most tokens go */
+        return true;
+    }
+    uint32_t i = kvl_index_below(x, run.pos + 1), r = run_of(x, i);
+    bool longer = before(x, r) == i && goes_on(x, r, run);
+    if (!open_at(x, i, !longer))
+        return false;
+    if (!longer)
+        push_left(x, run.pos, run.cell, i);
+    x->n += run.n;
+    join_at_gap(x);
+    return true;
+}
+
+bool kvl_index_cut(kvl_index *x, uint32_t begin, uint32_t end)
+{
+    if (begin >= end)
+        return true;
+    if (end - begin == x->n) {
+        kvl_index_clear(x);
+        return true;
+    }
+    uint32_t last = run_of(x, end), offset = end - before(x, last), first = run_of(x, begin);
+
+    if (begin == 0 && last < x->n_left) { /* a window slides: the gap stays where it is */
+        x->head += last;
+        x->n_left -= last;
+        x->base += end;
+        x->n -= end;
+        x->piece[x->head].pos += (kvlazy_pos)offset;
+        x->piece[x->head].cell += offset;
+        x->piece[x->head].rank = x->base;
+        return true;
+    }
+    if (offset && first == last && begin > before(x, first)) { /* out of the middle of a run */
+        if (!open_at(x, end, 0))
+            return false;
+        x->n -= end - begin;
+        return true;
+    }
+    first += begin > before(x, first);
+    move_gap(x, first);
+    x->n_right -= last - first;
+    x->n -= end - begin;
+    if (offset) {
+        kvl_piece *p = &x->piece[x->cap - x->n_right];
+
+        p->pos += (kvlazy_pos)offset;
+        p->cell += offset;
+        p->rank -= offset;
+    }
+    join_at_gap(x);
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------- by token */
+
+uint32_t kvl_index_find(const kvl_index *x, kvlazy_pos pos, uint32_t cell)
+{
+    uint32_t end = kvl_index_below(x, pos + 1);
+
+    for (uint32_t i = kvl_index_below(x, pos); i < end; i++)
+        if (kvl_index_at(x, i).cell == cell)
+            return i;
+    return x->n;
+}
+
+/* The tokens from the first of `run` on that stand behind one another here: *i is the number of the first. */
+static uint32_t found_run(const kvl_index *x, kvl_stretch run, uint32_t *i)
+{
+    *i = kvl_index_find(x, run.pos, run.cell);
+    KVL_ASSERT(*i < x->n);
+    return *i < x->n ? (uint32_t)kvl_min(kvl_index_run(x, *i, x->n).n, run.n) : 0;
+}
+
+bool kvl_index_remove_run(kvl_index *x, kvl_stretch run)
+{
+    uint32_t i, n;
+
+    for (; run.n; run = (kvl_stretch){run.pos + (kvlazy_pos)n, run.cell + n, run.n - n}) {
+        n = found_run(x, run, &i);
+        if (!n || !kvl_index_cut(x, i, i + n))
+            return false;
+    }
+    return true;
+}
+
+/* Of equal positions it stays where it stands. */
+bool kvl_index_rename_run(kvl_index *x, kvl_stretch run, uint32_t to)
+{
+    uint32_t i, n;
+
+    for (; run.n; run = (kvl_stretch){run.pos + (kvlazy_pos)n, run.cell + n, run.n - n}, to += n) {
+        n = found_run(x, run, &i);
+        if (!n || kvl_index_room(x) < 2 || !open_at(x, i + n, 0) || !open_at(x, i, 0))
+            return false;
+        x->piece[x->cap - x->n_right].cell = to;
+        join_at_gap(x);
+        move_gap(x, run_of(x, i + n));
+        join_at_gap(x);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------- check */
+
+const char *kvl_index_check(const kvl_index *x)
+{
+    uint32_t n_run = kvl_index_n_run(x);
+
+    if ((uint64_t)x->head + n_run > x->cap)
+        return "index runs, room";
+    if (!n_run || !x->n)
+        return n_run != x->n ? "index tokens without runs, runs" : NULL;
+    if (before(x, 0) != 0)
+        return "index tokens before the first run";
+    for (uint32_t r = 0; r < n_run; r++) {
+        uint32_t begin = before(x, r), end = before(x, r + 1);
+
+        if (end <= begin || end > x->n)
+            return "index run without tokens";
+        if (r + 1 < n_run && piece_at(x, r + 1)->pos < piece_at(x, r)->pos + (kvlazy_pos)(end - begin) - 1)
+            return "index order";
+    }
+    return NULL;
 }

@@ -99,14 +99,32 @@ static int lazy_shift_done(engine_kv *kv)
     return kvlazy_shift_done(cache_of(kv));
 }
 
+enum { MAX_OWNERS = 64 }; /* an engine has no more sequences */
+
+static bool owns(engine_kv *kv, uint32_t stream, uint32_t cell, kvlazy_seq_id seq)
+{
+    kvlazy_seq_id owner[MAX_OWNERS];
+    uint32_t n;
+
+    if (kvlazy_cell_owners(cache_of(kv), stream, cell, owner, MAX_OWNERS, &n) != KVLAZY_OK) {
+        return false;
+    }
+    for (uint32_t i = 0; i < n && i < MAX_OWNERS; i++) {
+        if (owner[i] == seq) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* One walk over the cells of the stream. The library owes the order of cells to nobody: a conversation that
  * grew while others came and went lies in pieces, so attention goes by position, not by cell. */
 static int lazy_place(engine_kv *kv, kvlazy_seq_id seq, uint32_t *cell, uint32_t n_pos)
 {
-    const uint32_t word = (uint32_t)seq / 64, bit = (uint32_t)seq % 64;
+    const uint32_t stream = engine_kv_stream(kv, seq);
     kvlazy_cells_view view = {.struct_size = sizeof view};
     uint32_t found = 0;
-    int status = kvlazy_cells(cache_of(kv), engine_kv_stream(kv, seq), &view);
+    int status = kvlazy_cells(cache_of(kv), stream, &view);
 
     if (status != KVLAZY_OK) {
         return status;
@@ -115,7 +133,7 @@ static int lazy_place(engine_kv *kv, kvlazy_seq_id seq, uint32_t *cell, uint32_t
         cell[p] = UINT32_MAX;
     }
     for (uint32_t i = 0; i < view.n_cell; i++) {
-        if (view.pos[i] < 0 || !(view.owner[(size_t)i * view.owner_words + word] >> bit & 1)) {
+        if (view.pos[i] < 0 || !owns(kv, stream, i, seq)) {
             continue;
         }
         if ((uint32_t)view.pos[i] >= n_pos || cell[view.pos[i]] != UINT32_MAX) {
