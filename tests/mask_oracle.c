@@ -33,12 +33,34 @@ static size_t stride_of(const kvlazy_ubatch *u)
     return u->pos_stride ? u->pos_stride : u->n_token;
 }
 
-static bool is_seen(struct rig *r, uint32_t stream, const kvlazy_cells_view *v, const kvlazy_ubatch *u, uint32_t i,
-                    uint32_t cell, bool causal)
+/* The owners of every cell of one stream, asked for once. */
+struct owner_table {
+    uint32_t n_word; /* a cell */
+    uint64_t *word;
+};
+
+static struct owner_table owners_of_stream(struct rig *r, uint32_t stream, uint32_t n_cell)
+{
+    struct owner_table t = {.n_word = (r->n_seq + 63) / 64};
+
+    t.word = calloc((size_t)n_cell * t.n_word + 1, sizeof *t.word);
+    assert_non_null(t.word);
+    for (uint32_t cell = 0; cell < n_cell; cell++)
+        owner_words(r->cache, stream, cell, t.word + (size_t)cell * t.n_word, t.n_word);
+    return t;
+}
+
+static bool owns(const struct owner_table *t, uint32_t cell, kvlazy_seq_id seq)
+{
+    return t->word[(size_t)cell * t->n_word + (uint32_t)seq / 64] >> seq % 64 & 1;
+}
+
+static bool is_seen(struct rig *r, const struct owner_table *t, const kvlazy_cells_view *v, const kvlazy_ubatch *u,
+                    uint32_t i, uint32_t cell, bool causal)
 {
     kvlazy_seq_id seq = u->seq ? u->seq[i] : u->seq_id[i][0];
 
-    if (cell >= v->n_cell || v->pos[cell] < 0 || !is_owner(r->cache, stream, cell, (uint32_t)seq))
+    if (cell >= v->n_cell || v->pos[cell] < 0 || !owns(t, cell, seq))
         return false;
     kvlazy_pos a = v->pos[cell], b = u->pos[i];
     if (causal && a > b)
@@ -124,13 +146,18 @@ void sheet_is_right(struct rig *r, const struct sheet *s, const kvlazy_slot *slo
     uint32_t n_kv = s->info.n_kv ? s->info.n_kv : kvlazy_n_kv(r->cache, slot);
     size_t stride = s->info.row_stride ? s->info.row_stride : n_kv;
     const unsigned char *data = s->info.data;
+    struct owner_table owners = {0};
 
     for (uint32_t i = 0; i < u->n_token; i++) {
         kvlazy_cells_view v = {.struct_size = sizeof v};
 
         ok(kvlazy_cells(r->cache, slot->stream[i], &v));
+        if (!i || slot->stream[i] != slot->stream[i - 1]) {
+            free(owners.word);
+            owners = owners_of_stream(r, slot->stream[i], v.n_cell);
+        }
         for (uint32_t cell = 0; cell < n_kv; cell++) {
-            bool seen = is_seen(r, slot->stream[i], &v, u, i, cell, s->info.causal);
+            bool seen = is_seen(r, &owners, &v, u, i, cell, s->info.causal);
             int64_t d = seen && s->info.alibi ? llabs((int64_t)v.pos[cell] - u->pos[i]) : 0;
 
             if (!element_is(data + (i * stride + cell) * element, s->info.type, seen, d))
@@ -142,6 +169,7 @@ void sheet_is_right(struct rig *r, const struct sheet *s, const kvlazy_slot *slo
         if (i + 1 < u->n_token)
             untouched(data + (i * stride + n_kv) * element, (stride - n_kv) * element);
     }
+    free(owners.word);
     untouched(s->bytes, (size_t)(data - s->bytes));
     untouched(data + s->n_data, GUARD_BYTES);
 }
