@@ -344,6 +344,7 @@ static struct before before(struct desk *d)
 
     b.stats.n_refusal = b.stats.n_refused_budget = b.stats.n_refused_memory = 0;
     memset(&b.stats.commit, 0, sizeof b.stats.commit); /* a call that fails counts too */
+    b.stats.bookkeeping_bytes = 0;                     /* room that was made stays */
     for (uint32_t s = 0; s < STREAMS; s++)
         b.cap[s] = kvlazy_cap(d->bed->cache, s);
     return b;

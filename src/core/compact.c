@@ -117,12 +117,10 @@ static int reserve_moves(kvlazy_cache *c, uint32_t s, const piece *p)
 }
 
 /* The holes can be written. Pages that earlier moves left free make room, under a budget. */
-static int touch_holes(kvlazy_cache *c, uint32_t s, const piece *p)
+static int touch_holes(kvlazy_cache *c, const piece *p)
 {
-    int status = reserve_moves(c, s, p);
+    int status = kvl_rows_want(&c->rows, p->to, p->n_move);
 
-    if (!status)
-        status = kvl_rows_want(&c->rows, p->to, p->n_move);
     if (!status)
         status = kvl_fit_runs(c, p->to, p->n_move);
     c->limits.pool_wants = 0; /* not worth asking others */
@@ -148,6 +146,21 @@ static void make_moves(kvlazy_cache *c, uint32_t s, const piece *p, uint64_t sta
     c->plan.n_ubatch = 0; /* its slots name cells that are others' now */
 }
 
+/* How many cells every cache of the group has the memory to move: so many, else one at a time, else none. */
+static uint32_t affordable(kvlazy_cache *c, uint32_t s, uint32_t n_most)
+{
+    bool fits = true;
+    piece p;
+
+    for (kvlazy_cache *m = first_mover(c); m; m = next_mover(m)) {
+        plan_piece(m, s, n_most, &p);
+        fits = fits && !reserve_moves(m, s, &p);
+    }
+    if (fits || !n_most)
+        return n_most;
+    return affordable(c, s, n_most > 1);
+}
+
 /* One piece of a stream in all the group: first every page, then every move. Answers false when there was nothing to
  * move or no room to move it. */
 static bool move_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, uint64_t now_ms)
@@ -156,10 +169,11 @@ static bool move_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, uint64_t no
     bool any = false;
     kvlazy_cache *m = first_mover(c);
 
+    n_most = affordable(c, s, n_most);
     for (; m; m = next_mover(m)) {
         plan_piece(m, s, n_most, &p);
         any |= p.n_move > 0;
-        if (p.n_move && touch_holes(m, s, &p))
+        if (p.n_move && touch_holes(m, &p))
             break;
     }
     for (kvlazy_cache *k = first_mover(c); k != m; k = next_mover(k)) {

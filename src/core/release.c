@@ -164,14 +164,14 @@ static void offer(kvlazy_cache *c, walk *w, uint32_t arena, kvl_span bytes, uint
 }
 
 /* The cells [begin, end) of a lane hold nothing that stays. Where the run of dead bytes ends inside a page that the
- * next shares, the page goes with the next. Pages past the arrays were never touched, so a long dead end is looked at
- * no further than the page where the arrays or the reading ended. */
+ * next shares, the page goes with the next. Pages past what the arrays ever reached were never touched, so a long dead
+ * end is looked at no further than the page where those or the reading ended. */
 static void offer_span(kvlazy_cache *c, walk *w, const kvl_tensor *t, kvl_lane lane, uint32_t begin, uint32_t end)
 {
     const kvl_stream *stream = &c->stream[lane.stream];
     uint64_t page_bytes = kvl_rows_page_bytes(&c->rows);
     uint32_t read_end = stream->give_read ? c->rows.stream[lane.stream].read_end : 0;
-    uint32_t look_end = (uint32_t)kvl_min(end, kvl_max(begin + 1, kvl_max(stream->cells.n_cell, read_end)));
+    uint32_t look_end = (uint32_t)kvl_min(end, kvl_max(begin + 1, kvl_max(stream->cells.reach, read_end)));
     kvl_span bytes = kvl_lane_span(t, lane.base, begin, end);
     uint64_t looked = kvl_round_up(kvl_lane_span(t, lane.base, begin, look_end).end, page_bytes);
 
@@ -190,7 +190,7 @@ static void offer_span(kvlazy_cache *c, walk *w, const kvl_tensor *t, kvl_lane l
 static void offer_run(kvlazy_cache *c, walk *w, const kvl_tensor *t, kvl_lane lane, uint32_t begin, uint32_t end)
 {
     uint32_t touched_end =
-        (uint32_t)kvl_max(kvl_max(c->stream[lane.stream].cells.n_cell, c->rows.stream[lane.stream].read_end), 1);
+        (uint32_t)kvl_max(kvl_max(c->stream[lane.stream].cells.reach, c->rows.stream[lane.stream].read_end), 1);
 
     if (kvl_tensor_span_cells(t) > 1) {
         offer_span(c, w, t, lane, begin, end);

@@ -36,6 +36,7 @@ typedef struct kvl_cells {
     uint32_t seq_first, n_seq; /* the sequences that live in this stream */
     bool planes;               /* positions have planes y and x too (M-RoPE) */
     bool mirror;               /* of an engine's own cells: used ones have no owner */
+    uint32_t reach;            /* the largest n_cell ever: pages past all of these were never touched */
     uint32_t n_used, n_fallow;
     uint32_t n_shifted;        /* cells whose K waits to be rotated */
     uint32_t used_end;         /* one past the highest live cell */

@@ -109,6 +109,7 @@ static void begin_cells(kvl_cells *c, uint32_t n_cell)
         memset(c->ext_x + old, 0, n * sizeof *c->ext_x);
     }
     c->n_cell = n_cell;
+    c->reach = (uint32_t)kvl_max(c->reach, n_cell);
 }
 
 /* The first n cells in a block with room for `cap`. Returns false without memory: unchanged. */
@@ -167,7 +168,7 @@ int kvl_cells_copy(kvl_cells *to, const kvl_cells *from)
         return status;
     }
     copy_arrays(to, from, from->n_cell);
-    to->n_cell = from->n_cell;
+    to->n_cell = to->reach = from->n_cell;
     to->n_used = from->n_used;
     to->n_fallow = from->n_fallow;
     to->n_shifted = from->n_shifted;

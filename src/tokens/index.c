@@ -4,7 +4,7 @@
 
 #include <bsd/stdlib.h>
 
-enum { MORE_PIECES = 4 };
+enum { SPARE_PIECES = 2 };
 
 /* ------------------------------------------------------------------------------------------- runs by number */
 
@@ -113,17 +113,10 @@ static void close_front(kvl_index *x)
     x->head = 0;
 }
 
-int kvl_index_reserve(kvl_index *x, uint32_t n_more)
+static int grow(kvl_index *x, uint64_t wanted)
 {
-    if (KVL_LIKELY(n_more <= kvl_index_room(x)))
-        return KVLAZY_OK;
-    uint64_t wanted = (uint64_t)kvl_index_n_run(x) + n_more;
-    /* A window that slid leaves room in front; taking it back when it is a quarter of all costs O(1) a token. */
-    if (wanted <= x->cap && x->head >= x->cap / 4) {
-        close_front(x);
-        return KVLAZY_OK;
-    }
-    uint64_t cap = kvl_max(wanted, (uint64_t)x->cap + x->cap / 4 + MORE_PIECES);
+    uint64_t cap = kvl_max(wanted, (uint64_t)x->cap + x->cap / 4 + SPARE_PIECES);
+
     if (cap > UINT32_MAX)
         return KVLAZY_ENOMEM;
     kvl_piece *piece = reallocarray(x->piece, (size_t)cap, sizeof *piece);
@@ -134,6 +127,25 @@ int kvl_index_reserve(kvl_index *x, uint32_t n_more)
     x->cap = (uint32_t)cap;
     close_front(x);
     return KVLAZY_OK;
+}
+
+/* Room for one move of cells more is wanted too, so that packing goes on for a while without memory. */
+int kvl_index_reserve(kvl_index *x, uint32_t n_more)
+{
+    uint64_t room = kvl_index_room(x), spare = room + x->head;
+
+    if (KVL_LIKELY(n_more + (uint64_t)SPARE_PIECES <= room))
+        return KVLAZY_OK;
+    /* A window that slid leaves room in front; taking it back when it is a quarter of all costs O(1) a token. */
+    if (n_more + (uint64_t)SPARE_PIECES <= spare && x->head >= x->cap / 4) {
+        close_front(x);
+        return KVLAZY_OK;
+    }
+    if (!grow(x, kvl_index_n_run(x) + (uint64_t)n_more + SPARE_PIECES))
+        return KVLAZY_OK;
+    if (n_more > room && n_more <= spare)
+        close_front(x);
+    return n_more <= spare ? KVLAZY_OK : KVLAZY_ENOMEM;
 }
 
 void kvl_index_shrink(kvl_index *x)
