@@ -15,18 +15,28 @@
 
 /* ------------------------------------------------------------------------------------------- what is kept */
 
-/* keep := live cells, fallow ones that are younger than min_age, and older ones beyond n_most. Answers how
- * many those last are. */
-static uint64_t keep_young(kvlazy_cache *c, uint32_t stamp, uint64_t n_most)
+/* What moves soon goes into the holes of its stream, and their pages stay until then. */
+static uint32_t least_age(const kvl_stream *stream, uint32_t min_age, uint64_t now_ms)
 {
+    if (stream->drains)
+        return 0;
+    return now_ms < stream->compact_until_ms ? UINT32_MAX : min_age;
+}
+
+/* keep := live cells, fallow ones that are younger than min_age, and older ones beyond n_most. Returns how many those
+ * last are. */
+static uint64_t keep_young(kvlazy_cache *c, uint32_t min_age, uint64_t now_ms, uint64_t n_most)
+{
+    uint32_t stamp = kvl_stamp(c, now_ms);
     uint64_t n_due = 0;
 
     kvl_keep_live(c);
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         kvl_cells *cells = &c->stream[s].cells;
+        uint32_t least = least_age(&c->stream[s], min_age, now_ms);
 
         for (uint32_t i = 0; (i = kvl_cells_next_fallow(cells, i)) < cells->n_cell; i++)
-            if (kvl_cells_age(cells, i, stamp) < c->stream[s].min_age || n_due++ >= n_most)
+            if (kvl_cells_age(cells, i, stamp) < least || n_due++ >= n_most)
                 kvl_bit_set(cells->keep, i);
     }
     return n_due > n_most ? n_due - n_most : 0;
@@ -59,13 +69,13 @@ static void offer_dead(kvlazy_cache *c, walk *w, const kvl_tensor *t, kvl_lane l
 {
     const kvl_stream *stream = &c->stream[lane.stream];
     uint64_t page_bytes = kvl_rows_page_bytes(&c->rows);
-    uint32_t read_end = stream->give_read ? c->rows.stream[lane.stream].read_end : 0;
+    uint32_t read_end = stream->rested || stream->drains ? c->rows.stream[lane.stream].read_end : 0;
     uint32_t look_end = (uint32_t)kvl_min(end, kvl_max(begin + 1, kvl_max(stream->cells.n_cell, read_end)));
     kvl_span bytes = kvl_lane_span(t, lane.base, begin, end);
     uint64_t looked = kvl_round_up(kvl_lane_span(t, lane.base, begin, look_end).end, page_bytes);
 
     if (bytes.end == t->data_end)
-        bytes.end = t->end; /* padding behind the library's last row is nobody's */
+        bytes.end = t->end; /* padding behind the library's last row belongs to no cell */
     if (w->dead.end != bytes.begin)
         w->dead.begin = bytes.begin;
     w->dead.end = bytes.end;
@@ -157,34 +167,34 @@ static void settle_stream(kvlazy_cache *c, uint32_t s)
 }
 
 /* Fallow cells that are not kept are dealt with: nothing will look at them again. */
-static void settle(kvlazy_cache *c)
+static void settle(kvlazy_cache *c, bool more)
 {
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
+        kvl_stream *stream = &c->stream[s];
+
         settle_stream(c, s);
-        if (c->stream[s].give_read)
+        if (stream->rested || stream->drains)
             c->rows.stream[s].read_end = 0;
-        c->stream[s].give_read = false;
+        stream->rested = false;
+        stream->drains &= more;
     }
 }
 
 /* ------------------------------------------------------------------------------------------- in pieces */
 
-bool kvl_release_piece(kvlazy_cache *c, uint64_t now_ms)
+bool kvl_release_piece(kvlazy_cache *c, uint32_t min_age, uint64_t now_ms)
 {
     uint64_t cell_bytes = kvl_max(c->rows.geometry.cell_bytes, 1);
-    uint64_t n_left = keep_young(c, kvl_stamp(c, now_ms), kvl_max(KVL_PIECE_BYTES / cell_bytes, 1));
+    uint64_t n_left = keep_young(c, min_age, now_ms, kvl_max(KVL_PIECE_BYTES / cell_bytes, 1));
 
     kvl_release_outside_keep(c);
-    settle(c);
+    settle(c, n_left > 0);
     return n_left > 0;
 }
 
 bool kvl_release_free_piece(kvlazy_cache *c, uint64_t now_ms)
 {
-    for (uint32_t s = 0; s < c->params.n_stream; s++) {
-        c->stream[s].min_age = 0;
-        c->stream[s].give_read = true;
-        c->stream[s].vacated = false;
-    }
-    return kvl_release_piece(c, now_ms);
+    for (uint32_t s = 0; s < c->params.n_stream; s++)
+        c->stream[s].drains = true;
+    return kvl_release_piece(c, 0, now_ms);
 }
