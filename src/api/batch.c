@@ -3,6 +3,7 @@
 #include "core/batch.h"
 #include "api/door.h"
 #include "api/reclaim.h"
+#include "api/work.h"
 #include "core/apply.h"
 #include "core/clock.h"
 #include "core/decay.h"
@@ -21,7 +22,7 @@ int kvlazy_init_batch(kvlazy_cache *c)
         kvl_batch_close(c);
         kvl_batch_stamp(c, now_ms);
         if (shrinks && c->params.slot_shrink_idle_ms)
-            kvl_shrink_idle(c, now_ms, &(bool){false}); /* what is left for later, later finds */
+            kvl_work(c, KVL_SHRINK_IDLE, 0, now_ms, NULL); /* what is left for later, later finds */
     }
     kvl_batch_open(c);
     return kvl_leave(c, KVLAZY_OK);

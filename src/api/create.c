@@ -58,8 +58,8 @@ static int init_parts(kvlazy_cache *c)
     c->seq = calloc(p->n_seq_max, sizeof *c->seq);
     c->active.seq = calloc(p->n_seq_max, sizeof *c->active.seq);
     c->plan.order = calloc(p->n_seq_max, sizeof *c->plan.order);
-    c->evict.rank = calloc(p->n_seq_max, sizeof *c->evict.rank);
-    if (!c->stream || !c->rows.stream || !c->seq || !c->active.seq || !c->plan.order || !c->evict.rank)
+    if (!c->stream || !c->rows.stream || !c->seq || !c->active.seq || !c->plan.order ||
+        kvl_eviction_init(&c->evict, p->n_seq_max))
         return KVLAZY_ENOMEM;
     int status = init_streams(c);
     if (!status)
@@ -79,7 +79,7 @@ static void free_parts(kvlazy_cache *c)
     free(c->stream);
     free(c->seq);
     free(c->active.seq);
-    free(c->evict.rank);
+    kvl_eviction_fini(&c->evict);
     kvl_geometry_fini(&c->rows.geometry);
     free(c);
 }

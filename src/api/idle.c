@@ -2,6 +2,7 @@
 /* idle: the public calls of the idle side: poll, trim, clear, and the limits. They may come from any thread. */
 #include "api/door.h"
 #include "api/watch.h"
+#include "api/work.h"
 #include "core/batch.h"
 #include "core/clock.h"
 #include "core/lock.h"
@@ -18,7 +19,7 @@ static int poll_locked(kvlazy_cache *c, uint64_t *next_ms)
     bool more;
 
     kvl_batch_stamp(c, now_ms); /* of a batch that a failed prepare closed, and no end_batch followed */
-    int status = kvl_shrink_idle(c, now_ms, &more);
+    int status = kvl_work(c, KVL_SHRINK_IDLE, 0, now_ms, &more);
     *next_ms = more ? 0 : kvl_shrink_next_in(c, now_ms);
     if (status) /* a batch came between */
         *next_ms = idle_ms ? idle_ms : KVL_NEVER;
@@ -80,7 +81,12 @@ int kvl_squeeze(kvlazy_cache *c)
 
     if (status)
         return status;
-    return kvl_leave(c, kvl_shrink_is_barred(c) ? KVLAZY_EBUSY : kvl_shrink_early(c));
+    if (kvl_shrink_is_barred(c))
+        return kvl_leave(c, KVLAZY_EBUSY);
+    uint64_t now_ms = kvl_now(c);
+
+    kvl_batch_stamp(c, now_ms);
+    return kvl_leave(c, kvl_work(c, KVL_SHRINK_EARLY, 0, now_ms, NULL));
 }
 
 /* ------------------------------------------------------------------------------------------- on request */
@@ -94,7 +100,7 @@ int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
     uint64_t now_ms = kvl_now(c);
 
     kvl_batch_stamp(c, now_ms);
-    return kvl_leave(c, kvl_shrink_cells(c, max_cells, now_ms));
+    return kvl_leave(c, kvl_work(c, KVL_SHRINK_CELLS, max_cells, now_ms, NULL));
 }
 
 int kvlazy_clear(kvlazy_cache *c, bool data)
@@ -137,7 +143,7 @@ int kvlazy_set_limits(kvlazy_cache *c, uint32_t kv_size_initial, uint32_t slot_s
 
     kvl_batch_stamp(c, now_ms);
     if (budget_bytes != UINT64_MAX) {
-        int status = kvl_shrink_to_budget(c, budget_bytes, now_ms);
+        int status = budget_bytes ? kvl_work(c, KVL_SHRINK_BUDGET, budget_bytes, now_ms, NULL) : KVLAZY_OK;
 
         if (status)
             return kvl_leave(c, status);

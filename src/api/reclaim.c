@@ -2,6 +2,7 @@
 /* reclaim: see reclaim.h. */
 #include "api/reclaim.h"
 #include "api/door.h"
+#include "api/work.h"
 #include "core/batch.h"
 #include "core/clock.h"
 #include "core/lock.h"
@@ -23,7 +24,7 @@ static void shrink_victim(kvlazy_cache *v, bool free_only, uint64_t max_bytes)
     if (free_only)
         kvl_shrink_free(v, max_bytes, now_ms);
     else
-        kvl_shrink_bytes(v, max_bytes, now_ms);
+        kvl_work(v, KVL_SHRINK_POOL, max_bytes, now_ms, NULL);
 }
 
 /* Returns the bytes that went. */

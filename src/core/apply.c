@@ -121,8 +121,10 @@ static void take_back(kvlazy_cache *c, kvl_plan_ubatch *b, uint64_t now_ms)
     for (uint32_t i = b->token_begin; i < b->token_end; i++) {
         kvl_cells *cells = &c->stream[c->plan.stream[i]].cells;
 
-        if (kvl_plan_still_holds(cells, &c->plan, i)) /* else the engine removed it since */
-            kvl_cells_empty(cells, c->plan.cell[i], now_ms);
+        if (!kvl_plan_still_holds(cells, &c->plan, i)) /* the engine removed it since */
+            continue;
+        kvl_owners_changed(c, cells, c->plan.cell[i]);
+        kvl_cells_empty(cells, c->plan.cell[i], now_ms);
     }
     b->applied = false;
     kvl_window_give_up(c, b, now_ms);

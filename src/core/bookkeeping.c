@@ -20,7 +20,8 @@ static uint64_t arena_bytes(const kvlazy_arena *a)
 uint64_t kvl_bookkeeping_bytes(const kvlazy_cache *c)
 {
     const kvl_geometry *g = &c->rows.geometry;
-    uint64_t seq_bytes = sizeof *c->seq + sizeof *c->active.seq + sizeof *c->plan.order + sizeof *c->evict.rank;
+    uint64_t seq_bytes = sizeof *c->seq + sizeof *c->active.seq + sizeof *c->plan.order + sizeof *c->evict.part +
+                         sizeof *c->evict.turns.turn + sizeof *c->group->losses.loss;
     uint64_t bytes = sizeof *c + plan_bytes(&c->plan) + c->params.n_seq_max * seq_bytes +
                      c->params.n_stream * (uint64_t)(sizeof *c->stream + sizeof *c->rows.stream) +
                      g->n_tensor * (uint64_t)(sizeof *g->tensor) + c->mask.n_key * (uint64_t)sizeof *c->mask.key;

@@ -13,12 +13,12 @@
 #include "core/counts.h"
 #include "core/decay.h"
 #include "core/engine_cells.h"
-#include "core/evict.h"
 #include "core/group.h"
 #include "core/limits.h"
+#include "core/loss.h"
 #include "core/plan.h"
+#include "core/report.h"
 #include "core/seq.h"
-#include "core/shrink.h"
 #include "core/stream.h"
 #include "memory/rows.h"
 
@@ -43,7 +43,7 @@ struct kvlazy_cache {
     kvl_engine engine;
     kvl_decay decay;
     kvl_eviction evict;
-    kvl_shrinking shrink;
+    kvl_report report;
     kvl_counts counts;
     kvl_mask_scratch mask;
     char reason[160]; /* of the last kvlazy_check */
@@ -72,6 +72,21 @@ static inline uint32_t kvl_stream_number(const kvlazy_cache *cache, const kvl_st
 static inline kvl_index *kvl_index_of(kvlazy_cache *cache, kvlazy_seq_id seq)
 {
     return kvl_cells_index(&kvl_stream_of(cache, seq)->cells, seq);
+}
+
+/* Tokens of a sequence went, came by other ways than a batch, or have other positions or owners now: what was decided
+ * about it, or promised for it, is stale. */
+static inline void kvl_seq_changed(kvlazy_cache *cache, kvlazy_seq_id seq)
+{
+    cache->seq[seq].generation++;
+    cache->group->n_changed++;
+}
+
+/* The same of every owner of a cell. */
+static inline void kvl_owners_changed(kvlazy_cache *cache, const kvl_cells *cells, uint32_t cell)
+{
+    for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, cell, o + 1)) >= 0;)
+        kvl_seq_changed(cache, o);
 }
 
 /* The engine keeps the cells: the library knows no sequence, position or slot of them. */

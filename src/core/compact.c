@@ -12,7 +12,6 @@
 #include "core/compact.h"
 #include "core/budget.h"
 #include "core/clock.h"
-#include "core/lock.h"
 #include "core/release.h"
 
 enum { PIECE_MOVES = 64 };
@@ -68,8 +67,8 @@ void kvl_compact_later(kvlazy_cache *c, uint32_t s)
 {
     kvl_stream *stream = &c->stream[s];
 
-    stream->pack = !is_dense(&stream->cells);
-    stream->pack_until_ms = stream->pack ? c->group->now_ms + c->params.slot_shrink_idle_ms : 0;
+    stream->compacts = !is_dense(&stream->cells);
+    stream->compact_until_ms = stream->compacts ? c->group->now_ms + c->params.slot_shrink_idle_ms : 0;
 }
 
 /* ------------------------------------------------------------------------------------------- one piece */
@@ -143,7 +142,7 @@ static void make_moves(kvlazy_cache *c, uint32_t s, const piece *p, uint64_t sta
     if (!p->n_move)
         return;
     kvl_histogram_add(&c->counts.compact_time, kvl_host_now_ns(&c->mem) - from_ns);
-    c->plan.n_ubatch = 0; /* its slots name cells that are others' now */
+    c->plan.n_ubatch = 0; /* its slots name cells that hold other tokens now */
 }
 
 /* How many cells every cache of the group has the memory to move: so many, else one at a time, else none. */
@@ -161,7 +160,7 @@ static uint32_t affordable(kvlazy_cache *c, uint32_t s, uint32_t n_most)
     return affordable(c, s, n_most > 1);
 }
 
-/* One piece of a stream in all the group: first every page, then every move. Answers false when there was nothing to
+/* One piece of a stream in all the group: first every page, then every move. Returns false when there was nothing to
  * move or no room to move it. */
 static bool move_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, uint64_t now_ms)
 {
@@ -201,40 +200,32 @@ static uint32_t piece_cells(const kvlazy_cache *c)
     return (uint32_t)kvl_max(kvl_min(KVL_PIECE_BYTES / cell_bytes, UINT32_MAX), 1);
 }
 
-bool kvl_compact_stream(kvlazy_cache *c, uint32_t s, uint64_t now_ms, bool polite)
+bool kvl_compact_stream_piece(kvlazy_cache *c, uint32_t s, uint64_t now_ms)
 {
-    uint32_t n_most = piece_cells(c);
-
-    while (kvl_can_compact(c)) {
-        if (polite && atomic_load(&c->group->n_waiting) > 0)
-            return false;
-        if (!move_piece(c, s, n_most, now_ms))
-            break;
-    }
-    return true;
+    return kvl_can_compact(c) && move_piece(c, s, piece_cells(c), now_ms);
 }
 
-/* Those of one stream that move together, if one of them has to. */
-static bool pack_stream(kvlazy_cache *c, uint32_t s, uint64_t now_ms, bool polite)
+/* Of those that move together, if one of them has to. */
+static bool compact_together(kvlazy_cache *c, uint32_t s, uint64_t now_ms)
 {
-    bool pack = false;
+    bool compacts = false;
 
     for (kvlazy_cache *m = first_mover(c); m; m = next_mover(m))
-        pack |= m->stream[s].pack;
-    if (pack && !kvl_compact_stream(c, s, now_ms, polite))
-        return false;
+        compacts |= m->stream[s].compacts;
+    if (compacts && kvl_compact_stream_piece(c, s, now_ms))
+        return true;
     for (kvlazy_cache *m = first_mover(c); m; m = next_mover(m)) {
-        m->stream[s].pack = false;
-        m->stream[s].pack_until_ms = 0;
+        m->stream[s].compacts = false;
+        m->stream[s].compact_until_ms = 0;
     }
-    return true;
+    return false;
 }
 
-bool kvl_compact(kvlazy_cache *c, uint64_t now_ms, bool polite)
+bool kvl_compact_piece(kvlazy_cache *c, uint32_t *s, uint64_t now_ms)
 {
-    for (uint32_t s = 0; s < c->params.n_stream; s++)
+    for (; *s < c->params.n_stream; ++*s)
         for (kvlazy_cache *m = c->group->first; m; m = kvl_has_engine_cells(m) ? m->next : NULL)
-            if (!pack_stream(m, s, now_ms, polite))
-                return false;
-    return true;
+            if (compact_together(m, *s, now_ms))
+                return true;
+    return false;
 }

@@ -194,6 +194,7 @@ int kvl_copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p
         kvl_note_activity(c, dst, now_ms);
     }
     if (!status) {
+        kvl_seq_changed(c, dst);
         kvl_window_copied(c, src, dst, p0, p1);
         kvl_window_refill(c, dst, p1 == INT32_MAX ? 0 : p1, INT32_MAX, now_ms); /* where the copy ends */
     }

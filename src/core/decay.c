@@ -42,9 +42,7 @@ void kvl_decay_piece(kvlazy_cache *c, uint64_t now_ms)
     if (KVL_LIKELY(now_ms < c->decay.fallow_due_ms && now_ms < c->decay.retry_ms))
         return;
     kvl_report_begin(c);
-    for (uint32_t s = 0; s < c->params.n_stream; s++) /* what moves soon goes into the holes */
-        c->stream[s].min_age = now_ms < c->stream[s].pack_until_ms ? KVL_NEVER : idle_ms;
-    bool more = kvl_release_piece(c, now_ms);
+    bool more = kvl_release_piece(c, idle_ms, now_ms);
     c->decay.fallow_due_ms = more ? now_ms : kvl_max(kvl_decay_next_ms(c, now_ms), now_ms + idle_ms / 8);
     kvl_note_due(c, c->decay.fallow_due_ms);
     kvl_report_end(c, now_ms, true);

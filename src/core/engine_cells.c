@@ -7,7 +7,6 @@
 #include "core/clock.h"
 #include "core/compact.h"
 #include "core/cover.h"
-#include "core/lock.h"
 #include "core/release.h"
 
 /* ------------------------------------------------------------------------------------------- the mirror */
@@ -101,69 +100,86 @@ static bool may_vacate(const kvlazy_cache *c)
     return kvl_has_engine_cells(c) && c->engine.ops.vacate && c->params.shrink != KVLAZY_SHRINK_KEEP;
 }
 
-/* The table is asked with no lock held, and read again afterwards. Answers false when a batch was opened. */
-static bool ask(kvlazy_cache *c, uint32_t s, uint32_t from, const kvl_goal *goal)
+static void sync_group(kvlazy_cache *c, uint64_t now_ms)
 {
-    kvl_group *group = c->group;
-    uint64_t n_opened = group->n_opened;
-    uint32_t n_used = c->stream[s].cells.n_used;
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        kvl_engine_cells_sync(m, now_ms);
+}
 
-    kvl_begin_asking(c);
-    bool kept = c->engine.ops.vacate(c->engine.ops.ctx, s, from) != 0;
-    kvl_end_asking(c);
+void kvl_vacate_begin(kvlazy_cache *c, kvl_vacating *v, const kvl_goal *goal)
+{
+    bool by_bytes = goal->kind == KVL_GOAL_BYTES;
+
+    sync_group(c, goal->now_ms);
+    *v = (kvl_vacating){.goal = *goal, .cache = by_bytes ? c : c->group->first, .picked = c->params.n_stream};
+    v->next = by_bytes ? c->params.n_stream : 0;
+}
+
+/* The table is read again. */
+void kvl_vacate_answer(kvl_vacating *v, uint32_t n_used, bool kept)
+{
+    kvlazy_cache *c = v->cache;
+    kvl_stream *stream = &c->stream[v->stream];
+    uint64_t now_ms = v->goal.now_ms;
+
     if (kept)
-        c->stream[s].veto_ms = goal->now_ms + kvl_max(c->params.slot_shrink_idle_ms, 1);
+        stream->veto_ms = now_ms + kvl_max(c->params.slot_shrink_idle_ms, 1);
     /* What went here counts as emptied long ago, so that it is due at once; an engine may have emptied others too. */
-    sync_stream(c, s, goal->now_ms - c->params.slot_shrink_idle_ms);
-    for (kvlazy_cache *m = group->first; m; m = m->next)
-        kvl_engine_cells_sync(m, goal->now_ms);
-    uint32_t n_lost = n_used - (uint32_t)kvl_min(n_used, c->stream[s].cells.n_used);
+    sync_stream(c, v->stream, now_ms - c->params.slot_shrink_idle_ms);
+    sync_group(c, now_ms);
+    uint32_t n_lost = n_used - (uint32_t)kvl_min(n_used, stream->cells.n_used);
     c->counts.evicted_cells += n_lost;
     c->counts.n_evict += n_lost > 0;
-    c->stream[s].vacated |= n_lost > 0;
-    return !group->open && group->n_opened == n_opened;
+    stream->drains |= n_lost > 0;
 }
 
-/* Asks for the cells of a stream from `from` on. */
-static int vacate_from(kvlazy_cache *c, uint32_t s, uint32_t from, const kvl_goal *goal)
+/* Asks for the cells of the stream that is looked at from `from` on, unless there are none or it is too early. */
+static kvl_evict_state ask_from(kvl_vacating *v, uint32_t s, uint32_t from)
 {
-    kvl_stream *stream = &c->stream[s];
+    const kvl_stream *stream = &v->cache->stream[s];
 
-    if (stream->cells.used_end <= from || !may_vacate(c) || stream->veto_ms > goal->now_ms)
-        return KVLAZY_OK;
-    return ask(c, s, from, goal) ? KVLAZY_OK : KVLAZY_EBUSY;
+    v->stream = s;
+    v->from = from;
+    if (stream->cells.used_end <= from || !may_vacate(v->cache) || stream->veto_ms > v->goal.now_ms)
+        return KVL_EVICT_MORE;
+    return KVL_EVICT_ASK;
 }
 
-/* Asks a stream down to `target` cells, moved together first where they can be. */
-static int vacate_stream(kvlazy_cache *c, uint32_t s, uint32_t target, const kvl_goal *goal)
-{
-    const kvl_cells *cells = &c->stream[s].cells;
-    uint32_t from = 0;
-
-    if (!kvl_policy_excess(cells->n_used, target))
-        return KVLAZY_OK;
-    kvl_compact_stream(c, s, goal->now_ms, false);
-    for (uint32_t i = 0; i < target; i++)
-        from = (uint32_t)kvl_bits_next(cells->used, from, cells->used_end, true) + 1;
-    return vacate_from(c, s, from, goal);
-}
+/* ------------------------------------------------------------------------------------------- vacating by count */
 
 static bool is_idle(const kvlazy_cache *c, const kvl_stream *stream, uint64_t now_ms)
 {
     return kvl_policy_until_idle(now_ms, stream->active_ms, c->params.slot_shrink_idle_ms) == 0;
 }
 
-static int vacate_cells(kvlazy_cache *c, const kvl_goal *goal)
+/* Cells that a stream may hold. */
+static uint32_t target_of(const kvl_vacating *v, uint32_t s)
 {
-    int status = KVLAZY_OK;
-
-    for (uint32_t s = 0; !status && s < c->params.n_stream; s++)
-        if (goal->kind == KVL_GOAL_CELLS)
-            status = vacate_stream(c, s, goal->max_cells, goal);
-        else if (goal->kind == KVL_GOAL_INITIAL || is_idle(c, &c->stream[s], goal->now_ms))
-            status = vacate_stream(c, s, c->params.kv_size_initial, goal);
-    return status;
+    if (v->goal.kind == KVL_GOAL_CELLS)
+        return v->goal.max_cells;
+    if (v->goal.kind == KVL_GOAL_INITIAL || is_idle(v->cache, &v->cache->stream[s], v->goal.now_ms))
+        return v->cache->params.kv_size_initial;
+    return UINT32_MAX;
 }
+
+/* A stream that is over its target is moved together first, where it can be. */
+static kvl_evict_state vacate_stream(kvl_vacating *v)
+{
+    const kvl_cells *cells = &v->cache->stream[v->next].cells;
+    uint32_t target = target_of(v, v->next), from = 0;
+
+    if (kvl_policy_excess(cells->n_used, target) == 0) {
+        v->next++;
+        return KVL_EVICT_MORE;
+    }
+    if (kvl_compact_stream_piece(v->cache, v->next, v->goal.now_ms))
+        return KVL_EVICT_MORE;
+    for (uint32_t i = 0; i < target; i++)
+        from = (uint32_t)kvl_bits_next(cells->used, from, cells->used_end, true) + 1;
+    return ask_from(v, v->next++, from);
+}
+
+/* ------------------------------------------------------------------------------------------- vacating by bytes */
 
 /* With every free page gone and one stream cut at `end`, would it fit? */
 static bool fits_cut(kvlazy_cache *c, uint32_t s, uint32_t end, uint64_t max_bytes)
@@ -172,7 +188,7 @@ static bool fits_cut(kvlazy_cache *c, uint32_t s, uint32_t end, uint64_t max_byt
 
     kvl_keep_live(c);
     kvl_bits_fill(cells->keep, end, cells->n_cell, false);
-    return kvl_needed_pages(c) * kvl_rows_page_bytes(&c->rows) <= max_bytes;
+    return kvl_needed_bytes(c) <= max_bytes;
 }
 
 /* The largest part of a stream, from its first cell on, that may stay. */
@@ -191,14 +207,15 @@ static uint32_t largest_fit(kvlazy_cache *c, uint32_t s, uint64_t max_bytes)
     return fits;
 }
 
-/* The stream idle for longest that was not asked yet; n_stream: none. */
-static uint32_t longest_idle(const kvlazy_cache *c, uint64_t asked_ms, uint32_t asked)
+/* The stream idle for longest that was not picked yet; n_stream: none. */
+static uint32_t longest_idle(const kvl_vacating *v)
 {
+    const kvlazy_cache *c = v->cache;
     uint32_t next = c->params.n_stream;
 
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         uint64_t at = c->stream[s].active_ms;
-        bool is_left = asked == c->params.n_stream || at > asked_ms || (at == asked_ms && s > asked);
+        bool is_left = v->picked == c->params.n_stream || at > v->asked_ms || (at == v->asked_ms && s > v->picked);
 
         if (is_left && (next == c->params.n_stream || at < c->stream[next].active_ms))
             next = s;
@@ -206,38 +223,42 @@ static uint32_t longest_idle(const kvlazy_cache *c, uint64_t asked_ms, uint32_t 
     return next;
 }
 
-static int vacate_bytes(kvlazy_cache *c, const kvl_goal *goal)
+static kvl_evict_state vacate_bytes(kvl_vacating *v)
 {
-    uint32_t n_stream = c->params.n_stream, s = n_stream;
-    uint64_t at_ms = 0;
+    kvlazy_cache *c = v->cache;
+    uint32_t n_stream = c->params.n_stream, s = v->next;
 
-    for (;;) {
-        kvl_keep_live(c);
-        if (kvl_needed_pages(c) * kvl_rows_page_bytes(&c->rows) <= goal->max_bytes)
-            return KVLAZY_OK;
-        s = longest_idle(c, at_ms, s);
-        if (s == n_stream)
-            return KVLAZY_EBUDGET;
-        at_ms = c->stream[s].active_ms;
-        kvl_compact_stream(c, s, goal->now_ms, false);
-        int status = vacate_from(c, s, largest_fit(c, s, goal->max_bytes), goal);
-        if (status)
-            return status;
+    if (s < n_stream) {
+        if (kvl_compact_stream_piece(c, s, v->goal.now_ms))
+            return KVL_EVICT_MORE;
+        v->next = n_stream;
+        return ask_from(v, s, largest_fit(c, s, v->goal.max_bytes));
     }
+    kvl_keep_live(c);
+    if (kvl_needed_bytes(c) <= v->goal.max_bytes)
+        return KVL_EVICT_READY;
+    v->next = longest_idle(v);
+    if (v->next == n_stream)
+        return KVL_EVICT_OUT_OF_REACH;
+    v->picked = v->next;
+    v->asked_ms = c->stream[v->next].active_ms;
+    return KVL_EVICT_MORE;
 }
 
-int kvl_engine_cells_vacate(kvlazy_cache *c, const kvl_goal *goal)
+kvl_evict_state kvl_vacate_step(kvl_vacating *v)
 {
-    int status = KVLAZY_OK;
-
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
-        kvl_engine_cells_sync(m, goal->now_ms);
-    if (goal->kind == KVL_GOAL_BYTES)
-        return vacate_bytes(c, goal);
-    for (kvlazy_cache *m = c->group->first; !status && m; m = m->next)
-        status = vacate_cells(m, goal);
-    return status;
+    if (v->goal.kind == KVL_GOAL_BYTES)
+        return vacate_bytes(v);
+    if (v->next < v->cache->params.n_stream)
+        return vacate_stream(v);
+    if (!v->cache->next)
+        return KVL_EVICT_READY;
+    v->cache = v->cache->next;
+    v->next = 0;
+    return KVL_EVICT_MORE;
 }
+
+/* ------------------------------------------------------------------------------------------- when */
 
 uint64_t kvl_engine_cells_vacatable_in(const kvlazy_cache *c, uint64_t now_ms)
 {

@@ -7,7 +7,7 @@
 #ifndef KVL_ENGINE_CELLS_H
 #define KVL_ENGINE_CELLS_H
 
-#include "base/base.h"
+#include "core/evict.h"
 
 #include <kvlazy/engine_cells.h>
 
@@ -16,7 +16,15 @@ typedef struct kvl_engine {
     uint64_t sync_due_ms; /* no look at the engine's cells at the end of a batch before */
 } kvl_engine;
 
-typedef struct kvl_goal kvl_goal;
+/* Cells that the engine is asked to vacate, stream by stream. */
+typedef struct kvl_vacating {
+    kvl_goal goal;
+    kvlazy_cache *cache;   /* the question: may the cells of this stream of this cache go */
+    uint32_t stream, from; /* … from there on? */
+    uint32_t next;         /* the stream that is looked at; n_stream: none */
+    uint64_t asked_ms;     /* by bytes: since when the stream that was picked last had been idle */
+    uint32_t picked;       /* … and which it was; n_stream: none so far */
+} kvl_vacating;
 
 /* Brings the mirror up to date; nothing to do where the cells are the library's. */
 void kvl_engine_cells_sync(kvlazy_cache *cache, uint64_t now_ms);
@@ -25,9 +33,11 @@ void kvl_engine_cells_sync(kvlazy_cache *cache, uint64_t now_ms);
 int kvl_engine_cells_touch(kvlazy_cache *cache, uint32_t stream, uint32_t end);
 int kvl_engine_cells_take(kvlazy_cache *cache, kvl_run run);
 
-/* What kvl_evict_agree is to the library's own cells: asks the engine to vacate, with the lock released, and returns
- * the same codes. */
-int kvl_engine_cells_vacate(kvlazy_cache *cache, const kvl_goal *goal);
+/* What kvl_evict_begin, _step and _answer are to the library's own cells. A step moves one piece of a stream's cells
+ * together, or says what the engine is to be asked. */
+void kvl_vacate_begin(kvlazy_cache *cache, kvl_vacating *vacating, const kvl_goal *goal);
+kvl_evict_state kvl_vacate_step(kvl_vacating *vacating);
+void kvl_vacate_answer(kvl_vacating *vacating, uint32_t n_used, bool kept);
 
 /* Until the engine may be asked to vacate by idling, in ms; KVL_NEVER: it is not. */
 uint64_t kvl_engine_cells_vacatable_in(const kvlazy_cache *cache, uint64_t now_ms);

@@ -1,46 +1,53 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * evict: which tokens go, decided by sequence and position, never by cell: the longest-idle sequence first, its tail
- * first, so that what remains is a usable prefix. Plans, asks on_evict, carries out. Gives no page back.
+ * first, so that what remains is a usable prefix. Plans in pieces, says what on_evict is to be asked, carries out.
+ * Asks no question itself, and gives no page back.
  */
 #ifndef KVL_EVICT_H
 #define KVL_EVICT_H
 
-#include "base/base.h"
+#include "core/turn.h"
 
-/* A sequence that may lose tokens. */
-typedef struct kvl_rank {
-    uint64_t stamp_ms;
-    kvlazy_seq_id seq;
-} kvl_rank;
+/* An eviction in the making. The plan is in group.losses. */
+typedef struct kvl_evict {
+    enum { KVL_EVICT_START, KVL_EVICT_ALL, KVL_EVICT_SEARCH, KVL_EVICT_TAKE, KVL_EVICT_QUESTIONS } phase;
+    uint64_t few, enough; /* KVL_EVICT_SEARCH: losing so many cells does not suffice, and does */
+    uint64_t plan_ns;     /* deciding what goes took so long */
+    uint32_t n_restart;   /* times the plan was made anew, since cells changed meanwhile */
+    kvlazy_seq_id seq;    /* the question: may it end at new_pos_max? */
+    kvlazy_pos new_pos_max;
+} kvl_evict;
 
-/* Scratch of one eviction. */
-typedef struct kvl_eviction {
-    kvl_rank *rank;   /* [n_seq_max] longest idle first */
-    uint64_t plan_ns; /* deciding what goes took so long */
-} kvl_eviction;
+/* KVLAZY_EBUDGET: max_bytes is out of reach. */
+typedef enum kvl_evict_state {
+    KVL_EVICT_MORE,  /* there is more to plan */
+    KVL_EVICT_ASK,   /* the caller asks on_evict, and hands the answer to kvl_evict_answer */
+    KVL_EVICT_READY, /* all agreed */
+    KVL_EVICT_OUT_OF_REACH,
+    KVL_EVICT_NO_MEMORY,
+} kvl_evict_state;
 
-/* How far to go: idle sequences of streams over kv_size_initial; the same, whatever the clock says; any sequence, down
- * to max_cells a stream; any sequence, until the pages of live cells fit max_bytes. */
-typedef struct kvl_goal {
-    enum { KVL_GOAL_IDLE, KVL_GOAL_INITIAL, KVL_GOAL_CELLS, KVL_GOAL_BYTES } kind;
-    uint64_t now_ms;
-    uint32_t max_cells;
-    uint64_t max_bytes;
-    bool packs;       /* KVL_GOAL_BYTES: what stays will be moved together */
-    bool idle_only;   /* … and only idle sequences may lose anything, */
-    bool best_effort; /* … as much as that takes, or all they may */
-} kvl_goal;
+void kvl_evict_begin(kvlazy_cache *cache, kvl_evict *evict, const kvl_goal *goal);
 
-/* Plans what goes in all the group, seq.cut and seq.low_cut, and asks on_evict, with the lock released meanwhile.
- * KVLAZY_OK: all agreed. KVLAZY_EBUSY: a batch was opened. KVLAZY_EBUDGET: max_bytes is out of reach. */
-int kvl_evict_agree(kvlazy_cache *cache, const kvl_goal *goal);
+/* One piece of planning: a few milliseconds at most. A sequence is asked about once between kvl_evict_begin and
+ * kvl_evict_end, and not at all while an earlier yes holds. */
+kvl_evict_state kvl_evict_step(kvlazy_cache *cache, kvl_evict *evict);
 
-/* Carries the plan out; the cells are stamped as emptied at `stamp`. A stream that lost some will release all its free
- * pages: its give_read is set, its min_age is 0. Returns whether any did. */
-bool kvl_evict_apply(kvlazy_cache *cache, uint64_t stamp);
+/* The answer to the question of KVL_EVICT_ASK. */
+void kvl_evict_answer(kvlazy_cache *cache, kvl_evict *evict, bool kept);
 
-/* Until this sequence may lose tokens by idling, in ms; KVL_NEVER: it may not. */
-uint64_t kvl_evictable_in(kvlazy_cache *cache, kvlazy_seq_id seq, uint64_t now_ms);
+/* The lock was released between two steps: the plan is made anew if any sequence changed. */
+void kvl_evict_resume(kvlazy_cache *cache, kvl_evict *evict);
+
+/* Carries the plan out in one cache; the cells are stamped as emptied at `stamp`. A stream that lost some will release
+ * all its free pages. Returns whether any did. */
+bool kvl_evict_apply(kvlazy_cache *cache, const kvl_evict *evict, uint64_t stamp);
+
+/* Frees what planning needed. */
+void kvl_evict_end(kvlazy_cache *cache);
+
+/* The cache whose on_evict is asked; NULL: none of the group has one. */
+kvlazy_cache *kvl_evict_asker(kvlazy_cache *cache);
 
 #endif

@@ -23,6 +23,14 @@ static kvl_group *new_group(void)
     return group;
 }
 
+static void free_group(kvl_group *group)
+{
+    kvl_losses_fini(&group->losses);
+    pthread_cond_destroy(&group->came_back);
+    pthread_mutex_destroy(&group->lock);
+    free(group);
+}
+
 /* The newest member is the last. The lock is held, or no other thread knows the group yet. */
 static void join(kvl_group *group, kvlazy_cache *c)
 {
@@ -32,7 +40,8 @@ static void join(kvl_group *group, kvlazy_cache *c)
         end = &(*end)->next;
     *end = c;
     c->group = group;
-    kvl_arenas_use(c); /* from here on other threads may look at it */
+    group->n_changed++; /* a plan knows nothing of it */
+    kvl_arenas_use(c);  /* from here on other threads may look at it */
 }
 
 int kvl_group_join(kvlazy_cache *with, kvlazy_cache *c)
@@ -47,6 +56,10 @@ int kvl_group_join(kvlazy_cache *with, kvlazy_cache *c)
     kvl_group *group = new_group();
     if (!group)
         return KVLAZY_ENOMEM;
+    if (kvl_losses_init(&group->losses, c->params.n_seq_max)) {
+        free_group(group);
+        return KVLAZY_ENOMEM;
+    }
     group->now_ms = c->mem.now_ms(c->mem.ctx);
     join(group, c);
     return KVLAZY_OK;
@@ -80,11 +93,9 @@ void kvl_group_leave(kvlazy_cache *c)
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
+    group->n_changed++;
     bool last = !group->first;
     pthread_mutex_unlock(&group->lock);
-    if (!last)
-        return;
-    pthread_cond_destroy(&group->came_back);
-    pthread_mutex_destroy(&group->lock);
-    free(group);
+    if (last)
+        free_group(group);
 }

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "base/base.h"
+#include "core/loss.h"
 
 /* A watcher sleeps until the time that its last poll said. The cache tells it with the lock of the group held, so that
  * it is told of no cache that is gone; it must not call back into the cache. */
@@ -37,6 +37,8 @@ typedef struct kvl_group {
     pthread_t out;         /* the thread that went there last */
     pthread_cond_t came_back;
     uint64_t n_opened;          /* batches opened so far */
+    uint64_t n_changed;         /* times that tokens of any sequence changed other than by a batch */
+    kvl_losses losses;          /* what an eviction in the making takes */
     uint64_t now_ms;            /* newest time seen */
     uint32_t n_torn;            /* sequences of all members that are torn */
     const kvl_watcher *watcher; /* NULL: none */

@@ -27,6 +27,12 @@ typedef struct dead_runs {
     kvl_run run[PIECE_RUNS];
 } dead_runs;
 
+/* Pages of the stream that were only read go too. */
+static bool gives_read(const kvl_stream *stream)
+{
+    return stream->rested || stream->drains;
+}
+
 /* ------------------------------------------------------------------------------------------- what is due */
 
 /* What one piece may still take. */
@@ -52,9 +58,17 @@ static bool take_cell(allowance *left, bool begins_run, uint64_t spans)
     return true;
 }
 
+/* What moves soon goes into the holes of its stream, and their pages stay until then. */
+static uint64_t least_age(const kvl_stream *stream, uint64_t min_age, uint64_t now_ms)
+{
+    if (stream->drains)
+        return 0;
+    return now_ms < stream->compact_until_ms ? KVL_NEVER : min_age;
+}
+
 /* keep := live cells, fallow ones that are younger than min_age, and older ones beyond what one piece may take. Returns
  * whether there are any such. */
-static bool keep_young(kvlazy_cache *c, uint64_t now_ms)
+static bool keep_young(kvlazy_cache *c, uint64_t min_age, uint64_t now_ms)
 {
     uint64_t of_run, of_cell, cell_bytes = kvl_max(c->rows.geometry.cell_bytes, 1);
     bool full = false;
@@ -64,10 +78,11 @@ static bool keep_young(kvlazy_cache *c, uint64_t now_ms)
     kvl_keep_live(c);
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         kvl_cells *cells = &c->stream[s].cells;
+        uint64_t least = least_age(&c->stream[s], min_age, now_ms);
         uint32_t run_end = UINT32_MAX; /* one past the last cell taken */
 
         for (uint32_t i = 0; (i = kvl_cells_next_fallow(cells, i)) < cells->n_cell; i++) {
-            bool is_young = kvl_cells_age(cells, i, now_ms) < c->stream[s].min_age, begins = i != run_end;
+            bool is_young = kvl_cells_age(cells, i, now_ms) < least, begins = i != run_end;
 
             full = full || (!is_young && !take_cell(&left, begins, (begins ? of_run : 0) + of_cell));
             if (is_young || full)
@@ -99,7 +114,7 @@ static void find_edges(kvlazy_cache *c)
 /* Pages of a stream may go that no fallow cell lies on: they were only read, or the host refused them before. */
 static bool looks_everywhere(const kvlazy_cache *c, uint32_t s, bool everything)
 {
-    return everything || (c->stream[s].give_read && c->rows.stream[s].read_end);
+    return everything || (gives_read(&c->stream[s]) && c->rows.stream[s].read_end);
 }
 
 /* The next dead run of a stream between its edges, from `from` on; begin is last_dead_begin: there is none. */
@@ -170,13 +185,13 @@ static void offer_span(kvlazy_cache *c, walk *w, const kvl_tensor *t, kvl_lane l
 {
     const kvl_stream *stream = &c->stream[lane.stream];
     uint64_t page_bytes = kvl_rows_page_bytes(&c->rows);
-    uint32_t read_end = stream->give_read ? c->rows.stream[lane.stream].read_end : 0;
+    uint32_t read_end = gives_read(stream) ? c->rows.stream[lane.stream].read_end : 0;
     uint32_t look_end = (uint32_t)kvl_min(end, kvl_max(begin + 1, kvl_max(stream->cells.reach, read_end)));
     kvl_span bytes = kvl_lane_span(t, lane.base, begin, end);
     uint64_t looked = kvl_round_up(kvl_lane_span(t, lane.base, begin, look_end).end, page_bytes);
 
     if (bytes.end == t->data_end)
-        bytes.end = t->end; /* padding behind the library's last row is nobody's */
+        bytes.end = t->end; /* padding behind the library's last row belongs to no cell */
     if (w->dead.end != bytes.begin)
         w->dead.begin = bytes.begin;
     w->dead.end = bytes.end;
@@ -345,33 +360,33 @@ static void settle_stream(kvlazy_cache *c, uint32_t s)
 }
 
 /* Fallow cells that are not kept are dealt with: nothing will look at them again. */
-static void settle(kvlazy_cache *c)
+static void settle(kvlazy_cache *c, bool more)
 {
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
+        kvl_stream *stream = &c->stream[s];
+
         settle_stream(c, s);
-        if (c->stream[s].give_read)
+        if (gives_read(stream))
             c->rows.stream[s].read_end = 0;
-        c->stream[s].give_read = false;
+        stream->rested = false;
+        stream->drains &= more;
     }
 }
 
 /* ------------------------------------------------------------------------------------------- in pieces */
 
-bool kvl_release_piece(kvlazy_cache *c, uint64_t now_ms)
+bool kvl_release_piece(kvlazy_cache *c, uint64_t min_age, uint64_t now_ms)
 {
-    bool more = keep_young(c, now_ms);
+    bool more = keep_young(c, min_age, now_ms);
 
     give_back(c, now_ms >= c->decay.retry_ms);
-    settle(c);
+    settle(c, more);
     return more;
 }
 
 bool kvl_release_free_piece(kvlazy_cache *c, uint64_t now_ms)
 {
-    for (uint32_t s = 0; s < c->params.n_stream; s++) {
-        c->stream[s].min_age = 0;
-        c->stream[s].give_read = true;
-        c->stream[s].vacated = false;
-    }
-    return kvl_release_piece(c, now_ms);
+    for (uint32_t s = 0; s < c->params.n_stream; s++)
+        c->stream[s].drains = true;
+    return kvl_release_piece(c, 0, now_ms);
 }

@@ -16,12 +16,14 @@
 uint64_t kvl_needed_pages(kvlazy_cache *cache);
 uint64_t kvl_needed_bytes(kvlazy_cache *cache);
 
-/* Gives back every touched page outside the cover of what is kept, and where give_read says so those that were only
- * read. Settles no cell: a page that is kept for a plan alone must come due when the plan comes to nothing. */
+/* Gives back every touched page outside the cover of what is kept, and of streams that drain or came to rest those that
+ * were only read. Settles no cell: a page that is kept for a plan alone must come due when the plan comes to nothing.
+ */
 void kvl_release_outside_keep(kvlazy_cache *cache);
 
-/* Gives back what fallow cells of min_age leave free, at most one piece. Returns whether more is due. */
-bool kvl_release_piece(kvlazy_cache *cache, uint64_t now_ms);
+/* Gives back what fallow cells of min_age leave free, and in streams that drain those of any age, at most one piece.
+ * Returns whether more is due. */
+bool kvl_release_piece(kvlazy_cache *cache, uint64_t min_age, uint64_t now_ms);
 
 /* The same, of every page without a live cell, whatever its age, and those that were only read. */
 bool kvl_release_free_piece(kvlazy_cache *cache, uint64_t now_ms);

@@ -2,19 +2,20 @@
 /* report: see report.h. */
 #include "core/report.h"
 #include "core/cap.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
 void kvl_report_begin(kvlazy_cache *c)
 {
-    c->shrink.before = (kvl_before){c->rows.n_released, c->counts.evicted_cells, c->counts.moved_cells};
+    c->report = (kvl_report){c->rows.n_released, c->counts.evicted_cells, c->counts.moved_cells};
 }
 
 void kvl_report_end(kvlazy_cache *c, uint64_t now_ms, bool idle)
 {
-    uint64_t n_page = c->rows.n_released - c->shrink.before.n_released,
-             n_cell = c->counts.evicted_cells - c->shrink.before.evicted_cells;
-    uint64_t n_moved = c->counts.moved_cells - c->shrink.before.moved_cells, from = 0, to = 0;
+    uint64_t n_page = c->rows.n_released - c->report.n_released,
+             n_cell = c->counts.evicted_cells - c->report.evicted_cells;
+    uint64_t n_moved = c->counts.moved_cells - c->report.moved_cells, from = 0, to = 0;
     char given[KVL_HUMAN_BYTES], left[KVL_HUMAN_BYTES];
 
     for (uint32_t s = 0; s < c->params.n_stream; s++) {

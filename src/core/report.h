@@ -3,7 +3,12 @@
 #ifndef KVL_REPORT_H
 #define KVL_REPORT_H
 
-#include "core/cache.h"
+#include "base/base.h"
+
+/* Figures before a shrink. */
+typedef struct kvl_report {
+    uint64_t n_released, evicted_cells, moved_cells;
+} kvl_report;
 
 /* Notes the figures before a shrink; and tells what changed since. */
 void kvl_report_begin(kvlazy_cache *cache);

@@ -33,6 +33,8 @@ static bool remove_range(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvla
 {
     uint32_t n = kvl_cells_rm(&kvl_stream_of(c, seq)->cells, seq, p0, p1, now_ms);
 
+    if (n)
+        kvl_seq_changed(c, seq);
     if (p0 == 0 && p1 == INT32_MAX) {
         c->seq[seq].evicted = false;
         c->seq[seq].lost_end = 0;
@@ -70,6 +72,7 @@ void kvl_seq_keep(kvlazy_cache *c, kvlazy_seq_id seq)
     kvl_cells_keep_only(cells, seq, now_ms);
     for (uint32_t i = 0; i < cells->n_seq; i++)
         if (cells->seq_first + i != (uint32_t)seq) {
+            kvl_seq_changed(c, (kvlazy_seq_id)(cells->seq_first + i));
             c->seq[cells->seq_first + i].evicted = false;
             c->seq[cells->seq_first + i].lost_end = 0;
         }
@@ -83,6 +86,7 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
     for (uint32_t s = 0; !kvl_has_engine_cells(c) && s < c->params.n_stream; s++)
         kvl_cells_clear(&c->stream[s].cells, now_ms);
     for (uint32_t i = 0; i < c->params.n_seq_max; i++) {
+        kvl_seq_changed(c, (kvlazy_seq_id)i);
         c->seq[i].evicted = false;
         c->seq[i].veto_ms = 0;
         c->seq[i].lost_end = 0;
@@ -120,6 +124,8 @@ int kvl_seq_move(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p
     if (kvl_cells_reserve_reposition(cells, seq, p0, p1, motion))
         return KVLAZY_ENOMEM;
     uint64_t now_ms = kvl_now(c);
+    for (uint32_t i = begin; i < end; i++)
+        kvl_owners_changed(c, cells, kvl_index_at(index, i).cell);
     kvl_window_moved(c, seq, p0, p1, motion);
     kvl_cells_reposition(cells, motion, now_ms);
     kvl_note_activity(c, seq, now_ms);

@@ -11,6 +11,7 @@
 typedef struct kvl_seq {
     uint64_t stamp_ms;   /* last activity; 0 where it never had a token */
     uint64_t veto_ms;    /* on_evict said keep: until then */
+    uint64_t generation; /* changes so far, but for tokens that a batch appended */
     bool pending;        /* tokens applied that no end_batch has stamped yet */
     kvlazy_pos lost_end; /* recycling took positions below this; 0: none */
     bool torn;           /* a linked window emptied it, and this cache is still to follow */
@@ -25,11 +26,6 @@ typedef struct kvl_seq {
     uint32_t n_run, run_cell;   /* of the planned tokens: room their runs need, and what goes on with the last */
     kvlazy_pos run_pos, run_top;
     uint32_t recycle_at; /* with a window: index entries before this were looked at */
-
-    /* scratch of eviction */
-    kvlazy_pos cut;                /* positions from here on go; INT32_MAX: none */
-    kvlazy_pos low_cut;            /* positions below go, which no next token sees; 0: none */
-    kvlazy_pos agreed, agreed_low; /* what of both on_evict agreed to */
 } kvl_seq;
 
 /* The sequences with tokens that no end_batch has stamped yet. */

@@ -1,33 +1,165 @@
 /* SPDX-License-Identifier: MIT */
-/* shrink: see shrink.h. */
+/*
+ * shrink: see shrink.h.
+ *
+ *     plans ─► drops ─► compacts ─► looks (a poll: which pages are due) ─► releases ─► ends
+ *       ▲                                                                               │
+ *       └── a ceiling in bytes, and there was no room to move all: then more has to go ─┘
+ *
+ * Tokens go from every cache of the group before pages go from any: a release may stop for a hook.
+ */
 #include "core/shrink.h"
 #include "core/batch.h"
 #include "core/bookkeeping.h"
 #include "core/clock.h"
 #include "core/compact.h"
 #include "core/decay.h"
-#include "core/engine_cells.h"
-#include "core/evict.h"
 #include "core/lock.h"
 #include "core/release.h"
 #include "core/report.h"
 #include "core/window.h"
 
-#include <sched.h>
+enum { MOST_RESTARTS = 8 }; /* of a plan that other calls make stale; then it is finished without giving way */
 
-enum { GIVE_WAY_TRIES = 1000 };
-
-/* A batch is open, or another thread's shrink waits for an answer of on_evict. */
 bool kvl_shrink_is_barred(const kvlazy_cache *c)
 {
     return c->group->open || c->group->asking;
 }
 
-/* Asks what may go, in all the group. */
-static int agree(kvlazy_cache *c, const kvl_goal *goal)
+static bool has_ceiling(const kvl_shrink *s)
 {
-    return (kvl_has_engine_cells(c) ? kvl_engine_cells_vacate : kvl_evict_agree)(c, goal);
+    return s->why == KVL_SHRINK_BUDGET || s->why == KVL_SHRINK_POOL;
 }
+
+/* What it does when a hook waits, once nothing is planned any more: a poll stops, for another one comes; a trim lets
+ * the hook go first; a lowered budget goes on, for a batch before the new limit holds would know the old one. */
+static bool stops_for_hooks(const kvl_shrink *s)
+{
+    return s->why == KVL_SHRINK_IDLE || s->why == KVL_SHRINK_EARLY;
+}
+
+static bool gives_way(const kvl_shrink *s)
+{
+    return s->why == KVL_SHRINK_CELLS || s->why == KVL_SHRINK_POOL;
+}
+
+static kvl_shrink_next end(kvlazy_cache *c, kvl_shrink *s, int status)
+{
+    if (!kvl_has_engine_cells(c))
+        kvl_evict_end(c);
+    s->status = status;
+    s->phase = KVL_SHRINK_ENDED;
+    return KVL_SHRINK_DONE;
+}
+
+/* ------------------------------------------------------------------------------------------- beginning */
+
+/* No stream of the group was active for a while, if not for all of the idle time. */
+static bool rests(const kvlazy_cache *c, uint64_t now_ms)
+{
+    for (const kvlazy_cache *m = c->group->first; m; m = m->next) {
+        uint32_t idle_ms = m->params.slot_shrink_idle_ms;
+        uint32_t while_ms = idle_ms ? (uint32_t)kvl_max(idle_ms / 8, 1) : 0; /* 0: it never rests */
+
+        for (uint32_t s = 0; s < m->params.n_stream; s++)
+            if (kvl_policy_until_idle(now_ms, m->stream[s].active_ms, while_ms))
+                return false;
+    }
+    return true;
+}
+
+static void begin_reports(kvlazy_cache *c)
+{
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        kvl_report_begin(m);
+}
+
+static void begin_plan(kvlazy_cache *c, kvl_shrink *s)
+{
+    s->phase = KVL_SHRINK_PLANS;
+    if (kvl_has_engine_cells(c))
+        kvl_vacate_begin(c, &s->vacating, &s->goal);
+    else
+        kvl_evict_begin(c, &s->evict, &s->goal);
+}
+
+static kvl_goal goal_of(kvlazy_cache *c, kvl_shrink_why why, uint64_t limit, uint64_t now_ms)
+{
+    kvl_goal goal = {.kind = KVL_GOAL_IDLE, .now_ms = now_ms};
+
+    if (why == KVL_SHRINK_EARLY)
+        goal.kind = KVL_GOAL_INITIAL;
+    if (why == KVL_SHRINK_CELLS) {
+        goal.kind = KVL_GOAL_CELLS;
+        goal.max_cells = (uint32_t)limit;
+    }
+    if (why == KVL_SHRINK_BUDGET || why == KVL_SHRINK_POOL) {
+        goal.kind = KVL_GOAL_BYTES;
+        goal.max_bytes = limit;
+        goal.packs = kvl_can_compact(c);
+        goal.idle_only = goal.best_effort = why == KVL_SHRINK_POOL;
+    }
+    return goal;
+}
+
+void kvl_shrink_begin(kvlazy_cache *c, kvl_shrink *s, kvl_shrink_why why, uint64_t limit, uint64_t now_ms)
+{
+    *s = (kvl_shrink){.why = why, .goal = goal_of(c, why, limit, now_ms), .n_opened = c->group->n_opened};
+    if (why == KVL_SHRINK_EARLY && !rests(c, now_ms)) {
+        end(c, s, KVLAZY_EBUSY);
+        return;
+    }
+    if (has_ceiling(s) && kvl_rows_touched_bytes(&c->rows) <= limit) {
+        end(c, s, KVLAZY_OK);
+        return;
+    }
+    if (why == KVL_SHRINK_CELLS)
+        begin_reports(c);
+    if (why == KVL_SHRINK_CELLS && !limit)
+        s->phase = KVL_SHRINK_DROPS; /* no token goes */
+    else
+        begin_plan(c, s);
+}
+
+/* ------------------------------------------------------------------------------------------- planning */
+
+static bool was_batch_opened(const kvlazy_cache *c, const kvl_shrink *s)
+{
+    return c->group->open || c->group->n_opened != s->n_opened;
+}
+
+static kvl_shrink_next plan(kvlazy_cache *c, kvl_shrink *s)
+{
+    bool engine = kvl_has_engine_cells(c);
+    kvl_evict_state state = engine ? kvl_vacate_step(&s->vacating) : kvl_evict_step(c, &s->evict);
+
+    if (state == KVL_EVICT_OUT_OF_REACH)
+        return end(c, s, KVLAZY_EBUDGET);
+    if (state == KVL_EVICT_NO_MEMORY)
+        return end(c, s, KVLAZY_ENOMEM);
+    if (state == KVL_EVICT_READY)
+        s->phase = KVL_SHRINK_DROPS;
+    if (state != KVL_EVICT_ASK) {
+        bool waits = !engine && kvl_hook_waits(c) && s->evict.n_restart < MOST_RESTARTS;
+        return s->phase == KVL_SHRINK_PLANS && waits ? KVL_SHRINK_GIVE_WAY : KVL_SHRINK_MORE;
+    }
+    if (engine)
+        s->n_vacated = s->vacating.cache->stream[s->vacating.stream].cells.n_used;
+    return engine ? KVL_SHRINK_VACATE : KVL_SHRINK_ASK;
+}
+
+void kvl_shrink_answer(kvlazy_cache *c, kvl_shrink *s, bool kept)
+{
+    kvl_window_follow_group(c);
+    if (kvl_has_engine_cells(c))
+        kvl_vacate_answer(&s->vacating, s->n_vacated, kept);
+    else
+        kvl_evict_answer(c, &s->evict, kept);
+    if (was_batch_opened(c, s))
+        end(c, s, KVLAZY_EBUSY);
+}
+
+/* ------------------------------------------------------------------------------------------- dropping tokens */
 
 /* Every sequence of the stream has been idle, for the first time since it was active. */
 static bool came_to_rest(const kvlazy_cache *c, const kvl_stream *stream, uint64_t now_ms)
@@ -35,84 +167,261 @@ static bool came_to_rest(const kvlazy_cache *c, const kvl_stream *stream, uint64
     return stream->awake && kvl_policy_until_idle(now_ms, stream->active_ms, c->params.slot_shrink_idle_ms) == 0;
 }
 
-/* Streams that came to rest give back what was only read too, those that lost cells all that is free. Answers whether
- * there is any. */
-static bool look_at_rest(kvlazy_cache *c, uint64_t now_ms)
+/* Streams that came to rest or lost tokens are moved together, and what was only read of them goes too. */
+static void look_at_rest(kvlazy_cache *c, uint64_t now_ms)
 {
-    uint64_t idle_ms = c->params.slot_shrink_idle_ms;
-    bool any = false;
+    for (uint32_t i = 0; i < c->params.n_stream; i++) {
+        kvl_stream *stream = &c->stream[i];
 
-    if (!idle_ms && c->decay.fallow_due_ms > now_ms)
-        idle_ms = KVL_NEVER; /* a linked cache idles, this one never does; but a trim may have left something */
-
-    for (uint32_t s = 0; s < c->params.n_stream; s++) {
-        kvl_stream *stream = &c->stream[s];
-
-        stream->min_age = idle_ms;
-        stream->give_read = came_to_rest(c, stream, now_ms);
-        stream->rests |= stream->give_read;
-        stream->awake &= !stream->give_read;
-        stream->ensured = stream->give_read ? 0 : stream->ensured;
-        stream->min_age = stream->vacated ? 0 : stream->min_age;
-        stream->give_read |= stream->vacated;
-        stream->vacated = false;
-        any |= stream->give_read;
+        stream->rested = came_to_rest(c, stream, now_ms);
+        stream->rests |= stream->rested;
+        stream->awake &= !stream->rested;
+        stream->ensured = stream->rested ? 0 : stream->ensured;
+        if (stream->rested || stream->drains)
+            kvl_compact_later(c, i);
     }
-    return any;
 }
 
-/* Streams that came to rest or lost tokens are packed; give_read says which. */
-static void pack_later(kvlazy_cache *c)
+static void drop_planned(kvlazy_cache *c, const kvl_shrink *s, uint64_t stamp)
 {
-    for (uint32_t s = 0; s < c->params.n_stream; s++)
-        if (c->stream[s].give_read)
-            kvl_compact_later(c, s);
+    bool planned = s->why != KVL_SHRINK_CELLS || s->goal.max_cells;
+
+    if (planned && !kvl_has_engine_cells(c))
+        kvl_evict_apply(c, &s->evict, stamp);
 }
 
-/* Pages of one cache go, those that are due by idling or all free ones, unless a hook waits. Answers whether there is
- * more. */
-static bool release_until_hook(kvlazy_cache *c, uint64_t now_ms, bool idle)
+/* A poll: evicted cells count as emptied long ago, so that a release that stopped goes on with them. */
+static void drop_idle(kvlazy_cache *c, const kvl_shrink *s)
 {
-    bool more = true;
+    uint64_t now_ms = s->goal.now_ms;
 
-    while (more && !kvl_hook_waits(c))
-        more = (idle ? kvl_release_piece : kvl_release_free_piece)(c, now_ms);
-    kvl_report_end(c, now_ms, idle);
-    return more;
-}
-
-/* Tokens go from every cache of the group before pages go from any: a release may stop for a hook. */
-int kvl_shrink_idle(kvlazy_cache *c, uint64_t now_ms, bool *more)
-{
-    kvl_goal goal = {.kind = KVL_GOAL_IDLE, .now_ms = now_ms};
-
-    *more = false;
-    if (agree(c, &goal))
-        return KVLAZY_EBUSY;
     for (kvlazy_cache *m = c->group->first; m; m = m->next) {
         kvl_report_begin(m);
-        m->shrink.due = look_at_rest(m, now_ms);
-        /* Evicted cells count as emptied long ago, so that a release that stopped goes on with them. */
-        m->shrink.due |= kvl_evict_apply(m, now_ms - m->params.slot_shrink_idle_ms);
-        pack_later(m);
+        drop_planned(m, s, now_ms - m->params.slot_shrink_idle_ms);
+        look_at_rest(m, now_ms);
     }
-    *more = !kvl_compact(c, now_ms, true);
+}
+
+static void drop_on_request(kvlazy_cache *c, const kvl_shrink *s)
+{
+    if (s->why != KVL_SHRINK_CELLS)
+        begin_reports(c);
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        drop_planned(m, s, s->goal.now_ms);
+    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+        kvl_engine_cells_sync(m, c->group->now_ms);
+        for (uint32_t i = 0; i < m->params.n_stream; i++)
+            kvl_compact_later(m, i);
+    }
+}
+
+static kvl_shrink_next drop(kvlazy_cache *c, kvl_shrink *s)
+{
+    if (s->why == KVL_SHRINK_IDLE)
+        drop_idle(c, s);
+    else
+        drop_on_request(c, s);
+    kvl_evict_end(c);
+    s->stream = 0;
+    s->phase = KVL_SHRINK_COMPACTS;
+    return KVL_SHRINK_MORE;
+}
+
+/* ------------------------------------------------------------------------------------------- giving way */
+
+/* What is left is for the next poll, or end of a batch. */
+static void make_due(kvlazy_cache *c, const kvl_shrink *s)
+{
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        kvl_decay_make_due(m, s->goal.now_ms);
+}
+
+static kvl_shrink_next give_way(kvlazy_cache *c, const kvl_shrink *s)
+{
+    make_due(c, s);
+    return KVL_SHRINK_GIVE_WAY;
+}
+
+/* If the hook opened a batch, the rest is due when that ends. */
+void kvl_shrink_resume(kvlazy_cache *c, kvl_shrink *s)
+{
+    kvl_window_follow_group(c);
+    if (s->phase == KVL_SHRINK_PLANS) {
+        if (was_batch_opened(c, s))
+            end(c, s, KVLAZY_EBUSY);
+        else
+            kvl_evict_resume(c, &s->evict);
+        return;
+    }
+    s->stream = 0;
+    s->at = c->group->first; /* the group may be another one now */
+    if (kvl_shrink_is_barred(c))
+        end(c, s, KVLAZY_OK);
+}
+
+/* ------------------------------------------------------------------------------------------- moving cells */
+
+static void begin_release(kvlazy_cache *c, kvl_shrink *s)
+{
+    s->at = c->group->first;
+    s->phase = s->why == KVL_SHRINK_IDLE ? KVL_SHRINK_LOOKS : KVL_SHRINK_RELEASES;
+}
+
+static kvl_shrink_next compact(kvlazy_cache *c, kvl_shrink *s)
+{
+    bool waits = kvl_hook_waits(c);
+
+    if (waits && stops_for_hooks(s)) {
+        s->more = true;
+        begin_release(c, s);
+    } else if (!kvl_compact_piece(c, &s->stream, s->goal.now_ms)) {
+        begin_release(c, s);
+    } else if (waits && gives_way(s)) {
+        return give_way(c, s);
+    }
+    return KVL_SHRINK_MORE;
+}
+
+/* ------------------------------------------------------------------------------------------- a poll's pages */
+
+/* A poll: when the free pages of each cache are due, now that tokens went and cells moved. */
+static kvl_shrink_next look(kvlazy_cache *c, kvl_shrink *s)
+{
+    uint64_t now_ms = s->goal.now_ms;
+
     for (kvlazy_cache *m = c->group->first; m; m = m->next) {
         bool left = !m->params.slot_shrink_idle_ms && m->decay.fallow_due_ms <= now_ms; /* by a trim, all of it */
         m->decay.fallow_due_ms = left ? now_ms : kvl_decay_next_ms(m, now_ms);
-        m->shrink.due |= kvl_min(m->decay.fallow_due_ms, m->decay.retry_ms) <= now_ms;
     }
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
-        if (!m->shrink.due)
-            continue;
-        bool left = release_until_hook(m, now_ms, true);
+    s->phase = KVL_SHRINK_RELEASES;
+    return KVL_SHRINK_MORE;
+}
+
+static bool is_due(const kvlazy_cache *c, uint64_t now_ms)
+{
+    bool due = kvl_min(c->decay.fallow_due_ms, c->decay.retry_ms) <= now_ms;
+
+    for (uint32_t i = 0; !due && i < c->params.n_stream; i++)
+        due = c->stream[i].rested || c->stream[i].drains;
+    return due;
+}
+
+/* Pages that are due go, unless a hook waits. A linked cache may idle where this one never does; but a trim may have
+ * left something. */
+static bool release_due(kvlazy_cache *c, const kvl_shrink *s)
+{
+    uint64_t idle_ms = c->params.slot_shrink_idle_ms;
+    bool never = !idle_ms && c->decay.fallow_due_ms > s->goal.now_ms;
+
+    return kvl_hook_waits(c) || kvl_release_piece(c, never ? KVL_NEVER : idle_ms, s->goal.now_ms);
+}
+
+static void forget_drains(kvlazy_cache *c)
+{
+    for (uint32_t i = 0; i < c->params.n_stream; i++)
+        c->stream[i].drains = false;
+}
+
+static kvl_shrink_next release_idle(kvlazy_cache *c, kvl_shrink *s)
+{
+    uint64_t now_ms = s->goal.now_ms;
+    kvlazy_cache *m = s->at;
+
+    if (is_due(m, now_ms)) {
+        bool left = release_due(m, s);
+
+        m->decay.fallow_due_ms = left ? now_ms : kvl_decay_next_ms(m, now_ms);
+        if (left && !kvl_hook_waits(c))
+            return KVL_SHRINK_MORE;
         if (!left)
             kvl_bookkeeping_rest(m);
-        m->decay.fallow_due_ms = left ? now_ms : kvl_decay_next_ms(m, now_ms);
+        kvl_report_end(m, now_ms, true);
         kvl_note_due(m, m->decay.fallow_due_ms);
-        *more |= left;
+        s->more |= left;
     }
-    return KVLAZY_OK;
+    forget_drains(m); /* the cells that were dropped are due by their age */
+    s->at = m->next;
+    return KVL_SHRINK_MORE;
+}
+
+/* ------------------------------------------------------------------------------------------- all free pages */
+
+static kvl_shrink_next stop_early(kvlazy_cache *c, kvl_shrink *s)
+{
+    kvl_report_end(s->at, s->goal.now_ms, false);
+    make_due(c, s);
+    s->at = NULL;
+    return KVL_SHRINK_MORE;
+}
+
+static kvl_shrink_next release_free(kvlazy_cache *c, kvl_shrink *s)
+{
+    if (kvl_hook_waits(c) && s->why == KVL_SHRINK_EARLY)
+        return stop_early(c, s);
+    if (kvl_release_free_piece(s->at, s->goal.now_ms))
+        return kvl_hook_waits(c) && gives_way(s) ? give_way(c, s) : KVL_SHRINK_MORE;
+    kvl_report_end(s->at, s->goal.now_ms, false);
+    kvl_report_begin(s->at);
+    s->at = s->at->next;
+    return KVL_SHRINK_MORE;
+}
+
+static kvl_shrink_next release(kvlazy_cache *c, kvl_shrink *s)
+{
+    if (s->at)
+        return (s->why == KVL_SHRINK_IDLE ? release_idle : release_free)(c, s);
+    s->phase = KVL_SHRINK_ENDS;
+    return KVL_SHRINK_MORE;
+}
+
+static void shrink_bookkeeping(kvlazy_cache *c)
+{
+    for (kvlazy_cache *m = kvl_shrink_is_barred(c) ? NULL : c->group->first; m; m = m->next)
+        kvl_bookkeeping_shrink(m);
+}
+
+/* Where there was no room to move all, more has to go. */
+static kvl_shrink_next finish(kvlazy_cache *c, kvl_shrink *s)
+{
+    if (s->why == KVL_SHRINK_CELLS)
+        shrink_bookkeeping(c);
+    if (!has_ceiling(s) || !s->goal.packs || kvl_rows_touched_bytes(&c->rows) <= s->goal.max_bytes)
+        return end(c, s, KVLAZY_OK);
+    s->goal.packs = false;
+    s->n_opened = c->group->n_opened;
+    begin_plan(c, s);
+    return KVL_SHRINK_MORE;
+}
+
+kvl_shrink_next kvl_shrink_step(kvlazy_cache *c, kvl_shrink *s)
+{
+    switch (s->phase) {
+    case KVL_SHRINK_PLANS:
+        return plan(c, s);
+    case KVL_SHRINK_DROPS:
+        return drop(c, s);
+    case KVL_SHRINK_COMPACTS:
+        return compact(c, s);
+    case KVL_SHRINK_LOOKS:
+        return look(c, s);
+    case KVL_SHRINK_RELEASES:
+        return release(c, s);
+    case KVL_SHRINK_ENDS:
+        return finish(c, s);
+    case KVL_SHRINK_ENDED:
+        break;
+    }
+    return KVL_SHRINK_DONE;
+}
+
+/* ------------------------------------------------------------------------------------------- for others */
+
+void kvl_shrink_free(kvlazy_cache *c, uint64_t max_bytes, uint64_t now_ms)
+{
+    kvl_report_begin(c);
+    while (kvl_rows_touched_bytes(&c->rows) > max_bytes && kvl_release_free_piece(c, now_ms))
+        ;
+    kvl_report_end(c, now_ms, false);
 }
 
 /* ------------------------------------------------------------------------------------------- when to look again */
@@ -138,7 +447,7 @@ static uint64_t next_look_in(kvlazy_cache *c, uint64_t now_ms)
     uint64_t next = at_ms == KVL_NEVER ? KVL_NEVER : at_ms - kvl_min(at_ms, now_ms);
 
     for (uint32_t s = 0; s < c->params.n_stream; s++)
-        if (c->stream[s].pack) /* it stopped for a hook */
+        if (c->stream[s].compacts) /* it stopped for a hook */
             next = 0;
         else if (c->stream[s].awake)
             next = kvl_min(next, kvl_policy_until_idle(now_ms, c->stream[s].active_ms, c->params.slot_shrink_idle_ms));
@@ -152,189 +461,4 @@ uint64_t kvl_shrink_next_in(kvlazy_cache *c, uint64_t now_ms)
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
         next = kvl_min(next, next_look_in(m, now_ms));
     return next;
-}
-
-/* ------------------------------------------------------------------------------------------- trim */
-
-/* What was agreed to goes, in all the group. */
-static void evict_group(kvlazy_cache *c, uint64_t now_ms)
-{
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
-        kvl_evict_apply(m, now_ms);
-}
-
-/* What is left is for the next poll, or end of a batch. */
-static void make_due_group(kvlazy_cache *c, uint64_t now_ms)
-{
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
-        kvl_decay_make_due(m, now_ms);
-}
-
-/* A hook that waits goes first. Answers whether it opened a batch: then the rest is due when that ends. */
-static bool give_way(kvlazy_cache *c, uint64_t now_ms)
-{
-    make_due_group(c, now_ms);
-    kvl_unlock(c);
-    for (int i = 0; i < GIVE_WAY_TRIES && kvl_hook_waits(c); i++)
-        sched_yield(); /* a mutex is not fair: this thread would have it again before the other one woke */
-    kvl_lock(c);
-    kvl_window_follow_group(c);
-    return kvl_shrink_is_barred(c);
-}
-
-/* Every free page goes, in all the group, piece by piece. */
-static void release_group(kvlazy_cache *c, uint64_t now_ms, bool polite)
-{
-    kvlazy_cache *m = c->group->first;
-
-    while (m) {
-        if (kvl_release_free_piece(m, now_ms)) {
-            if (!polite || !kvl_hook_waits(c))
-                continue;
-            if (give_way(c, now_ms))
-                return;
-            m = c->group->first; /* the group may be another one now */
-            continue;
-        }
-        kvl_report_end(m, now_ms, false);
-        kvl_report_begin(m);
-        m = m->next;
-    }
-}
-
-static void pack_later_group(kvlazy_cache *c)
-{
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
-        kvl_engine_cells_sync(m, c->group->now_ms);
-        for (uint32_t s = 0; s < m->params.n_stream; s++)
-            kvl_compact_later(m, s);
-    }
-}
-
-/* Every stream is packed, in all the group. Answers false when a hook came between and opened a batch. */
-static bool pack_group(kvlazy_cache *c, uint64_t now_ms)
-{
-    pack_later_group(c);
-    while (!kvl_compact(c, now_ms, true))
-        if (give_way(c, now_ms))
-            return false;
-    return true;
-}
-
-static void look_before_group(kvlazy_cache *c)
-{
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
-        kvl_report_begin(m);
-}
-
-int kvl_shrink_cells(kvlazy_cache *c, uint32_t max_cells, uint64_t now_ms)
-{
-    kvl_goal goal = {.kind = KVL_GOAL_CELLS, .now_ms = now_ms, .max_cells = max_cells};
-
-    look_before_group(c);
-    if (max_cells) {
-        int status = agree(c, &goal);
-
-        if (status)
-            return status;
-        evict_group(c, now_ms);
-    }
-    if (pack_group(c, now_ms))
-        release_group(c, now_ms, true);
-    for (kvlazy_cache *m = kvl_shrink_is_barred(c) ? NULL : c->group->first; m; m = m->next)
-        kvl_bookkeeping_shrink(m);
-    return KVLAZY_OK;
-}
-
-/* ------------------------------------------------------------------------------------------- for others */
-
-void kvl_shrink_free(kvlazy_cache *c, uint64_t max_bytes, uint64_t now_ms)
-{
-    kvl_report_begin(c);
-    while (kvl_rows_touched_bytes(&c->rows) > max_bytes && kvl_release_free_piece(c, now_ms))
-        ;
-    kvl_report_end(c, now_ms, false);
-}
-
-void kvl_shrink_bytes(kvlazy_cache *c, uint64_t max_bytes, uint64_t now_ms)
-{
-    kvl_goal goal = {.kind = KVL_GOAL_BYTES,
-                     .now_ms = now_ms,
-                     .max_bytes = max_bytes,
-                     .packs = kvl_can_compact(c),
-                     .idle_only = true,
-                     .best_effort = true};
-
-    while (kvl_rows_touched_bytes(&c->rows) > max_bytes) {
-        if (agree(c, &goal))
-            return;
-        look_before_group(c);
-        evict_group(c, now_ms);
-        if (pack_group(c, now_ms))
-            release_group(c, now_ms, true);
-        if (!goal.packs || kvl_shrink_is_barred(c))
-            return;
-        goal.packs = false; /* there was no room to move all: then more has to go */
-    }
-}
-
-/* No stream of the group was active for a while, if not for all of the idle time. */
-static bool rests(const kvlazy_cache *c, uint64_t now_ms)
-{
-    for (const kvlazy_cache *m = c->group->first; m; m = m->next) {
-        uint32_t idle_ms = m->params.slot_shrink_idle_ms;
-        uint32_t while_ms = idle_ms ? (uint32_t)kvl_max(idle_ms / 8, 1) : 0; /* 0: it never rests */
-
-        for (uint32_t s = 0; s < m->params.n_stream; s++)
-            if (kvl_policy_until_idle(now_ms, m->stream[s].active_ms, while_ms))
-                return false;
-    }
-    return true;
-}
-
-/* Every free page goes, in all the group. Answers false when a hook waits: it goes first. */
-static bool release_free(kvlazy_cache *c, uint64_t now_ms)
-{
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
-        if (release_until_hook(m, now_ms, false))
-            return false;
-    return true;
-}
-
-int kvl_shrink_early(kvlazy_cache *c)
-{
-    kvl_goal goal = {.kind = KVL_GOAL_INITIAL, .now_ms = kvl_now(c)};
-
-    kvl_batch_stamp(c, goal.now_ms);
-    if (!rests(c, goal.now_ms) || agree(c, &goal))
-        return KVLAZY_EBUSY;
-    look_before_group(c);
-    evict_group(c, goal.now_ms);
-    pack_later_group(c);
-    if (!kvl_compact(c, goal.now_ms, true) || !release_free(c, goal.now_ms))
-        make_due_group(c, goal.now_ms);
-    return KVLAZY_OK;
-}
-
-/* ------------------------------------------------------------------------------------------- limits */
-
-int kvl_shrink_to_budget(kvlazy_cache *c, uint64_t budget_bytes, uint64_t now_ms)
-{
-    kvl_goal goal = {.kind = KVL_GOAL_BYTES, .now_ms = now_ms, .max_bytes = budget_bytes, .packs = kvl_can_compact(c)};
-
-    while (budget_bytes && kvl_rows_touched_bytes(&c->rows) > budget_bytes) {
-        int status = agree(c, &goal);
-
-        if (status)
-            return status;
-        look_before_group(c);
-        evict_group(c, now_ms);
-        pack_later_group(c);
-        kvl_compact(c, now_ms, false);
-        release_group(c, now_ms, false); /* a batch before the new limit holds would know the old one */
-        if (!goal.packs)
-            break;
-        goal.packs = false; /* there was no room to move all: then more has to go */
-    }
-    return KVLAZY_OK;
 }

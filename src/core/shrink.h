@@ -1,47 +1,69 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shrink: the idle side of a group. Asks evict which tokens go, compact to move the rest down, release for the pages,
- * and says when a look can matter again. While a batch is open it does nothing.
+ * shrink: the idle side of a group as one piece of work. Evict says which tokens go, compact moves the rest down,
+ * release gives the pages back. It advances in steps of a few milliseconds, each under the lock; what is done with the
+ * lock released, a question to the embedder or a hook that goes first, its caller does. While a batch is open it does
+ * nothing.
  */
 #ifndef KVL_SHRINK_H
 #define KVL_SHRINK_H
 
-#include "base/base.h"
+#include "core/engine_cells.h"
 
-/* Figures before a shrink, for the line that tells what it did. */
-typedef struct kvl_before {
-    uint64_t n_released, evicted_cells, moved_cells;
-} kvl_before;
+typedef enum kvl_shrink_why {
+    KVL_SHRINK_IDLE,   /* a poll: what idles gives up what is over kv_size_initial, and pages that are due go */
+    KVL_SHRINK_EARLY,  /* memory is short: the same of a group that rests, before its time, and all free pages go */
+    KVL_SHRINK_CELLS,  /* a trim: down to goal.max_cells a stream, 0: no token goes; and all free pages */
+    KVL_SHRINK_BUDGET, /* what is touched fits goal.max_bytes */
+    KVL_SHRINK_POOL,   /* the same for another cache of the pool, from idle sequences alone, and as far as it goes */
+} kvl_shrink_why;
 
-/* Scratch of one shrink. */
-typedef struct kvl_shrinking {
-    kvl_before before;
-    bool due; /* it has pages to give back */
-} kvl_shrinking;
+typedef struct kvl_shrink {
+    kvl_shrink_why why;
+    kvl_goal goal;
+    enum {
+        KVL_SHRINK_PLANS,
+        KVL_SHRINK_DROPS,
+        KVL_SHRINK_COMPACTS,
+        KVL_SHRINK_LOOKS,
+        KVL_SHRINK_RELEASES,
+        KVL_SHRINK_ENDS,
+        KVL_SHRINK_ENDED
+    } phase;
+    uint64_t n_opened; /* batches opened when it began */
+    kvl_evict evict;
+    kvl_vacating vacating;
+    uint32_t n_vacated; /* cells in use when the engine was asked */
+    uint32_t stream;    /* that is compacted */
+    kvlazy_cache *at;   /* whose pages go */
+    bool more;          /* it stopped for a hook, and is not done */
+    int status;         /* KVLAZY_EBUSY: a batch was opened meanwhile. KVLAZY_EBUDGET, KVLAZY_ENOMEM: nothing went */
+} kvl_shrink;
+
+/* What the caller does before the next step. */
+typedef enum kvl_shrink_next {
+    KVL_SHRINK_MORE,     /* nothing */
+    KVL_SHRINK_ASK,      /* asks kvl_evict_asker's on_evict with the lock released, and hands in the answer */
+    KVL_SHRINK_VACATE,   /* calls `vacate` of vacating.cache with the lock released, and hands in the answer */
+    KVL_SHRINK_GIVE_WAY, /* lets a hook that waits have the lock */
+    KVL_SHRINK_DONE,     /* nothing: status and more say how it ended */
+} kvl_shrink_next;
 
 /* A batch is open, or a call waits for an answer of on_evict or of a pool. */
 bool kvl_shrink_is_barred(const kvlazy_cache *cache);
 
-/* What a poll does; no batch is open. KVLAZY_EBUSY: a batch was opened while on_evict was asked. *more: it stopped for
- * a hook and is not done. */
-int kvl_shrink_idle(kvlazy_cache *cache, uint64_t now_ms, bool *more);
+/* No batch is open. `limit`: cells or bytes, by `why`. */
+void kvl_shrink_begin(kvlazy_cache *cache, kvl_shrink *shrink, kvl_shrink_why why, uint64_t limit, uint64_t now_ms);
+kvl_shrink_next kvl_shrink_step(kvlazy_cache *cache, kvl_shrink *shrink);
+
+/* The lock is held again: after the answer to a question, kept: no; or after a hook went first. */
+void kvl_shrink_answer(kvlazy_cache *cache, kvl_shrink *shrink, bool kept);
+void kvl_shrink_resume(kvlazy_cache *cache, kvl_shrink *shrink);
 
 /* How long until a look at the group can matter, right after one. */
 uint64_t kvl_shrink_next_in(kvlazy_cache *cache, uint64_t now_ms);
 
-/* What a trim does. */
-int kvl_shrink_cells(kvlazy_cache *cache, uint32_t max_cells, uint64_t now_ms);
-
-/* Makes what is touched fit a budget: free pages first, then the longest-idle sequences. KVLAZY_EBUDGET, KVLAZY_EBUSY.
- */
-int kvl_shrink_to_budget(kvlazy_cache *cache, uint64_t budget_bytes, uint64_t now_ms);
-
-/* For another cache of the pool: free pages go until no more than max_bytes are touched; and then idle tokens. */
+/* For another cache of the pool: free pages go until no more than max_bytes are touched. */
 void kvl_shrink_free(kvlazy_cache *cache, uint64_t max_bytes, uint64_t now_ms);
-void kvl_shrink_bytes(kvlazy_cache *cache, uint64_t max_bytes, uint64_t now_ms);
-
-/* Memory is short: a group that rests gives back what it can without losing more than an idle time would take. What is
- * left when a hook comes is due at once. KVLAZY_EBUSY: it does not rest. */
-int kvl_shrink_early(kvlazy_cache *cache);
 
 #endif

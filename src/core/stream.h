@@ -16,20 +16,18 @@ typedef struct kvl_stream {
     uint32_t n_applied; /* tokens of the open batch so far */
     uint32_t cap_said;  /* the soft cap that the log last told */
 
-    bool pack;              /* its cells are to be moved down, unless a hook comes between */
-    uint64_t pack_until_ms; /* decay leaves it alone until then */
+    bool compacts;             /* its cells are to be moved down, unless a hook comes between */
+    uint64_t compact_until_ms; /* decay leaves it alone until then */
+    bool drains;               /* it lost tokens: all its free pages are to go, those that were only read too */
+    bool rested;               /* it came to rest: of its pages those go too that were only read */
+    bool rests;                /* it came to rest: its arrays are to go as far as nothing uses them */
 
     /* with cells that the engine keeps */
     bool pending;     /* touched, and no end_batch has stamped it yet */
-    bool vacated;     /* the engine emptied cells of it, and all its free pages are to go */
     uint64_t veto_ms; /* the engine would not vacate: until then */
     uint32_t ensured; /* the soft cap holds so many cells, until the stream idles */
 
-    /* what the next release takes */
     uint32_t keep_end; /* cells [n_cell, keep_end) are kept too, past cells.keep */
-    uint64_t min_age;  /* fallow cells younger than this stay */
-    bool rests;        /* it came to rest, and its arrays are to go as far as nothing uses them */
-    bool give_read;    /* pages that were only read go too */
 
     /* scratch of release */
     uint32_t first_dead_end;  /* the first dead run of the stream ends here; 0: its first cell is kept */

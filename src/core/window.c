@@ -205,6 +205,8 @@ void kvl_window_take(kvlazy_cache *c, const kvl_plan_ubatch *b)
         const kvl_victim *victim = &p->victim[i];
 
         any |= victim->seq >= 0;
+        if (victim->seq >= 0)
+            kvl_seq_changed(c, victim->seq);
         if (victim->seq >= 0 && victim->pos >= c->seq[victim->seq].lost_end)
             c->seq[victim->seq].lost_end = victim->pos + 1;
     }
@@ -264,6 +266,7 @@ static void set_torn(kvlazy_cache *c, kvlazy_seq_id seq, bool torn)
 static void tear(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
 {
     kvl_cells_rm(&kvl_stream_of(c, seq)->cells, seq, 0, INT32_MAX, now_ms);
+    kvl_seq_changed(c, seq);
     kvl_note_fallow(c, now_ms);
     c->seq[seq].lost_end = 0;
     c->seq[seq].evicted = true;

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/* work: see work.h. */
+#include "api/work.h"
+#include "core/lock.h"
+
+#include <sched.h>
+
+/* The lock is taken again only when no hook waits any more: a mutex is not fair, and this thread would have it again
+ * before another one woke. */
+static void let_hooks_run(const kvlazy_cache *c)
+{
+    enum { TRIES = 1000 };
+
+    for (int i = 0; i < TRIES && kvl_hook_waits(c); i++)
+        sched_yield();
+}
+
+/* While it is planned what goes, the idle side stays away; later another call may have its turn. */
+static void give_way(kvlazy_cache *c, kvl_shrink *s)
+{
+    if (s->phase == KVL_SHRINK_PLANS) {
+        kvl_begin_asking(c);
+        let_hooks_run(c);
+        kvl_end_asking(c);
+    } else {
+        kvl_unlock(c);
+        let_hooks_run(c);
+        kvl_lock(c);
+    }
+    kvl_shrink_resume(c, s);
+}
+
+static void ask(kvlazy_cache *c, kvl_shrink *s)
+{
+    const kvlazy_cache *asker = kvl_evict_asker(c);
+    int (*on_evict)(void *, kvlazy_seq_id, kvlazy_pos) = asker->params.on_evict;
+    void *ctx = asker->params.evict_ctx;
+
+    kvl_begin_asking(c);
+    int answer = on_evict(ctx, s->evict.seq, s->evict.new_pos_max);
+    kvl_end_asking(c);
+    kvl_shrink_answer(c, s, answer != 0);
+}
+
+static void vacate(kvlazy_cache *c, kvl_shrink *s)
+{
+    const kvl_vacating *v = &s->vacating;
+    kvlazy_cell_ops ops = v->cache->engine.ops;
+
+    kvl_begin_asking(c);
+    int answer = ops.vacate(ops.ctx, v->stream, v->from);
+    kvl_end_asking(c);
+    kvl_shrink_answer(c, s, answer != 0);
+}
+
+int kvl_work(kvlazy_cache *c, kvl_shrink_why why, uint64_t limit, uint64_t now_ms, bool *more)
+{
+    kvl_shrink_next next;
+    kvl_shrink s;
+
+    kvl_shrink_begin(c, &s, why, limit, now_ms);
+    while ((next = kvl_shrink_step(c, &s)) != KVL_SHRINK_DONE) {
+        if (next == KVL_SHRINK_ASK)
+            ask(c, &s);
+        else if (next == KVL_SHRINK_VACATE)
+            vacate(c, &s);
+        else if (next == KVL_SHRINK_GIVE_WAY)
+            give_way(c, &s);
+    }
+    if (more)
+        *more = s.more;
+    return s.status;
+}
