@@ -106,7 +106,7 @@ enum { KVLAZY_LOG_ERROR, KVLAZY_LOG_WARN, KVLAZY_LOG_INFO, KVLAZY_LOG_DEBUG };
 enum { KVLAZY_SWA_NONE, KVLAZY_SWA_STANDARD, KVLAZY_SWA_CHUNKED, KVLAZY_SWA_SYMMETRIC };
 enum {
     KVLAZY_SHRINK_TAILS, /* sequences lose their tails and keep a usable prefix */
-    KVLAZY_SHRINK_WHOLE, /* only whole sequences go; a partial seq_rm is ENOTSUP (hybrid models) */
+    KVLAZY_SHRINK_WHOLE, /* only whole sequences go; what would leave part of one is ENOTSUP (hybrid models) */
     KVLAZY_SHRINK_KEEP,  /* no token ever goes; only pages without tokens do */
 };
 enum {
@@ -269,9 +269,10 @@ KVLAZY_API int kvlazy_init_batch(kvlazy_cache *cache);
  * anywhere ≥ pos_max, gaps allowed). An empty sequence may start anywhere and take the batch's positions in any
  * order that leaves no gap, unless eviction took tokens of it since the engine last went on where it ended: then the
  * lowest must be 0, until the engine removes the sequence whole (kvlazy_seq_rm from ≤ 0 to open, kvlazy_seq_keep of
- * another, kvlazy_clear) or copies onto it. In a cache with a window, a sequence without tokens does not start where
+ * another, kvlazy_clear) or copies onto it. The same holds after a kvlazy_seq_cp onto it that was refused while it
+ * was empty: an engine that goes on behind tokens that did not come has no past. In a cache with a window, a sequence without tokens does not start where
  * its window would reach into what recycling took from it.
- * Fails: EINVAL; ESHIFT while K rows wait to be rotated; EPOS; ENOSLOT; EBUDGET; ENOMEM. Then the batch is closed and
+ * Fails: EINVAL; ESHIFT while K rows of one of the batch's streams wait to be rotated; EPOS; ENOSLOT; EBUDGET; ENOMEM. Then the batch is closed and
  * kvlazy_refused() says whose token it was.
  * Cost: O(tokens) plus a scan for free cells, 64 cells a step.
  */
@@ -285,17 +286,18 @@ KVLAZY_API int kvlazy_prepare(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, 
  * stream decodes steadily, one token a batch, up to 32 cells more are made ready; they count as touched and go back
  * like any free page. Not so with KVLAZY_NO_COMMIT_AHEAD, on a host with several memory nodes (a page should belong to
  * the thread that writes it) and where all memory is locked.
- * Fails: EINVAL for a slot that is stale, foreign, already applied, or whose cell was taken, and outside an
- * open batch; EPOS when the sequence changed since prepare; EBUDGET when a copy took the room since; ENOMEM when the
- * host cannot commit.
+ * Fails: EINVAL for a slot that is stale, foreign, of another batch, already applied, or whose cell was taken, and
+ * outside an open batch; EPOS when the sequence changed since prepare; EBUDGET when a copy took the room since; ENOMEM
+ * when the host cannot commit, or for want of the room in the library's own tables that a call since prepare took.
  * Cost: O(tokens); with pages to commit O(tokens · tensors). No system call and no allocation when the pages are
  * touched already.
  */
 KVLAZY_API int kvlazy_apply_ubatch(kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch);
 
 /**
- * Compute failed: empties the cells that apply filled, for every owner. A slot that was not applied, or was
- * undone, is left alone and answers OK. It may be applied again while its batch is open.
+ * Compute failed: empties the cells that apply filled, for every owner, whatever position and owners their tokens have
+ * by now; a cell that was emptied and filled again since is not meant. A slot that was not applied, or was undone, is
+ * left alone and answers OK. It may be applied again while its batch is open.
  * Fails: EINVAL for a slot that is stale or foreign.
  */
 KVLAZY_API int kvlazy_undo_ubatch(kvlazy_cache *cache, const kvlazy_slot *slot);
@@ -330,8 +332,10 @@ KVLAZY_API int kvlazy_seq_rm(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos 
 /**
  * dst gets src's tokens in [p0, p1); what dst held in the range goes first. Inside a stream a copy is one more
  * owner of the same cells. Across streams the rows are copied into dst's lowest free cells, a pending shift with
- * them, done on return. Source and destination the same: a no-op. Counts as activity of dst.
- * Fails: EINVAL; ENOSLOT, EBUDGET, ENOMEM across streams, before anything changed.
+ * them, done on return. Source and destination the same: a no-op. Counts as activity of dst, if any token came.
+ * Fails: EINVAL; ENOSLOT, EBUDGET, ENOMEM, before anything changed, but that a dst without tokens may then start
+ * only at 0 (kvlazy_prepare); ENOTSUP across streams with a tensor on a device, and with KVLAZY_SHRINK_WHOLE for part
+ * of src, or where dst would lose part of its tokens.
  * Cost: O(tokens); across streams the bytes of their rows.
  */
 KVLAZY_API int kvlazy_seq_cp(kvlazy_cache *cache, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1);
@@ -342,8 +346,9 @@ KVLAZY_API int kvlazy_seq_keep(kvlazy_cache *cache, kvlazy_seq_id seq);
 /**
  * Moves the positions of a sequence's tokens in [p0, p1) by delta, for every owner of their cells; one that
  * falls below 0 is removed. Only the shift is recorded: the engine finds it in kvlazy_cells, rotates the K of
- * those cells inside an open batch and calls kvlazy_shift_done; until then prepare answers ESHIFT.
- * Fails: EINVAL for an id or a position that would be out of range; ENOTSUP with several position planes; ENOMEM.
+ * those cells inside an open batch and calls kvlazy_shift_done; until then prepare answers ESHIFT for their stream.
+ * Fails: EINVAL for an id or a position that would be out of range; ENOTSUP with several position planes, and with
+ * KVLAZY_SHRINK_WHOLE when an owner would lose part of its tokens; ENOMEM.
  */
 KVLAZY_API int kvlazy_seq_add(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, kvlazy_pos delta);
 
