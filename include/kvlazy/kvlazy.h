@@ -42,6 +42,9 @@
  * call may be repeated. The library never aborts, exits, prints, or waits without bound. A NULL handle, or a
  * pointer that is no living cache, is EINVAL (the second as far as a look at its first bytes can tell).
  *
+ * STRUCTS that begin with struct_size may be of an older or a newer header: the first members are enough, up to the end
+ * of one. In a larger one an input must have zeros behind what this version knows, and an output gets them.
+ *
  * THREADS. One thread at a time runs the hooks and the sequence calls. kvlazy_poll, _trim, _set_limits,
  * _stats and _resident may be called from any thread. What the engine reads or writes in tensors or in a
  * cells view, and what it decides from kvlazy_seq_pos_*, belongs inside an open batch; init_batch …

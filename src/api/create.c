@@ -134,7 +134,7 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
     c->mem = *p->mem;
     c->rows.mem = &c->mem;
     if (p->cell_ops)
-        c->engine.ops = *p->cell_ops;
+        kvl_struct_copy(&c->engine.ops, sizeof c->engine.ops, p->cell_ops, p->cell_ops->struct_size);
     c->params.cell_ops = NULL;
     uint32_t traits = kvl_host_traits(&c->mem);
     c->rows.commits_ahead = !(p->flags & KVLAZY_NO_COMMIT_AHEAD) && !(traits & (KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED));
@@ -263,6 +263,22 @@ void kvlazy_destroy(kvlazy_cache *c)
     kvl_share_give_back(&share); /* not before the pages are gone */
 }
 
+static const uint16_t plan_end[] = {
+    KVL_END(kvlazy_plan_info, reserved_bytes),
+    KVL_END(kvlazy_plan_info, cell_bytes),
+    KVL_END(kvlazy_plan_info, initial_bytes),
+    KVL_END(kvlazy_plan_info, page_bytes),
+    KVL_END(kvlazy_plan_info, kv_size),
+    KVL_END(kvlazy_plan_info, kv_size_initial),
+    KVL_END(kvlazy_plan_info, n_stream),
+    KVL_END(kvlazy_plan_info, n_seq_max),
+    KVL_END(kvlazy_plan_info, n_pad),
+    KVL_END(kvlazy_plan_info, writable_cells),
+    0,
+};
+
+_Static_assert(KVL_IS_LAST(kvlazy_plan_info, writable_cells), "a member is not among the ends");
+
 int kvlazy_plan(const kvlazy_params *asked, kvlazy_plan_info *info)
 {
     kvlazy_params p;
@@ -270,7 +286,7 @@ int kvlazy_plan(const kvlazy_params *asked, kvlazy_plan_info *info)
     kvl_geometry geometry;
     kvl_log log;
 
-    if (!info || !kvl_struct_fits(info, sizeof *info))
+    if (!info || !kvl_output_fits(info, sizeof *info, plan_end))
         return KVLAZY_EINVAL;
     int status = read_params(asked, &p, &mem, &geometry, &log);
     kvl_log_tell(&log);
@@ -289,7 +305,7 @@ int kvlazy_plan(const kvlazy_params *asked, kvlazy_plan_info *info)
         .writable_cells = kvl_host_grants(p.mem, geometry.own_bytes, reserve_flags(&p)) ? p.kv_size : 0,
     };
     kvl_geometry_fini(&geometry);
-    kvl_struct_copy(info, info->struct_size, &plan, sizeof plan);
+    kvl_struct_fill(info, &plan, sizeof plan);
     return KVLAZY_OK;
 }
 

@@ -3,6 +3,18 @@
 #include "core/pool.h"
 #include "api/reclaim.h"
 
+static const uint16_t info_end[] = {
+    KVL_END(kvlazy_pool_info, budget_bytes),
+    KVL_END(kvlazy_pool_info, taken_bytes),
+    KVL_END(kvlazy_pool_info, min_bytes),
+    KVL_END(kvlazy_pool_info, n_reclaim),
+    KVL_END(kvlazy_pool_info, reclaimed_bytes),
+    KVL_END(kvlazy_pool_info, n_cache),
+    0,
+};
+
+_Static_assert(KVL_IS_LAST(kvlazy_pool_info, n_cache), "a member is not among the ends");
+
 int kvlazy_pool_create(uint64_t budget_bytes, kvlazy_pool **pool)
 {
     if (!pool || !budget_bytes)
@@ -45,7 +57,7 @@ int kvlazy_pool_destroy(kvlazy_pool *p)
 
 int kvlazy_pool_stats(kvlazy_pool *p, kvlazy_pool_info *info)
 {
-    if (!kvl_is_pool(p) || !info || !kvl_struct_fits(info, sizeof *info))
+    if (!kvl_is_pool(p) || !info || !kvl_output_fits(info, sizeof *info, info_end))
         return KVLAZY_EINVAL;
     pthread_mutex_lock(&p->lock);
     kvlazy_pool_info stats = {
@@ -57,7 +69,7 @@ int kvlazy_pool_stats(kvlazy_pool *p, kvlazy_pool_info *info)
         .n_cache = p->n_share,
     };
     pthread_mutex_unlock(&p->lock);
-    kvl_struct_copy(info, info->struct_size, &stats, sizeof stats);
+    kvl_struct_fill(info, &stats, sizeof stats);
     return KVLAZY_OK;
 }
 

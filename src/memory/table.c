@@ -4,10 +4,30 @@
 
 enum { HUGE_PAGE_BYTES = 2 << 20 }; /* where the host does not say */
 
+static const uint16_t mem_end[] = {
+    KVL_END(kvlazy_mem, ctx),
+    KVL_END(kvlazy_mem, page_bytes),
+    KVL_END(kvlazy_mem, reserve),
+    KVL_END(kvlazy_mem, unreserve),
+    KVL_END(kvlazy_mem, commit),
+    KVL_END(kvlazy_mem, decommit),
+    KVL_END(kvlazy_mem, resident),
+    KVL_END(kvlazy_mem, now_ms),
+    KVL_END(kvlazy_mem, set_writable),
+    KVL_END(kvlazy_mem, huge_page_bytes),
+    KVL_END(kvlazy_mem, traits),
+    KVL_END(kvlazy_mem, why_refused),
+    KVL_END(kvlazy_mem, headroom),
+    KVL_END(kvlazy_mem, now_ns),
+    0,
+};
+
+_Static_assert(KVL_IS_LAST(kvlazy_mem, now_ns), "a member is not among the ends");
+
 bool kvl_table_read(const kvlazy_mem *theirs, kvlazy_mem *mem)
 {
     theirs = theirs ? theirs : kvlazy_mem_host();
-    if (!kvl_struct_fits(theirs, sizeof *mem) || theirs->struct_size < offsetof(kvlazy_mem, set_writable))
+    if (!kvl_input_fits(theirs, sizeof *mem, mem_end) || theirs->struct_size < offsetof(kvlazy_mem, set_writable))
         return false;
     *mem = (kvlazy_mem){.struct_size = sizeof *mem};
     kvl_struct_copy(mem, sizeof *mem, theirs, theirs->struct_size);
