@@ -108,7 +108,7 @@ static const struct member mem_members[] = {
     MEMBER(kvlazy_mem, now_ms),          MEMBER(kvlazy_mem, set_writable),
     MEMBER(kvlazy_mem, huge_page_bytes), MEMBER(kvlazy_mem, traits),
     MEMBER(kvlazy_mem, why_refused),     MEMBER(kvlazy_mem, headroom),
-    MEMBER(kvlazy_mem, now_ns),
+    MEMBER(kvlazy_mem, now_ns),          MEMBER(kvlazy_mem, process_id),
 };
 
 static void fill_mem(struct rig *r, void *whole)

@@ -51,8 +51,12 @@
  * end_batch without a prepare is such a bracket and stamps no clock. Destroy only when no other thread is
  * inside a call.
  *
- * FORK. A child gets its own copy-on-write image of the touched pages; KVLAZY_DONTFORK keeps the
- * reservation out of children, which must then not use the cache. Core dumps leave the reservation out.
+ * FORK. A child gets its own copy-on-write image of the touched pages, and may use its copy of a cache as its own, if no
+ * other thread was inside a call of the cache, or of one linked to it, at the fork. Else every call in the child
+ * answers ENOTSUP (0 or -1 where there is no status), soon and not after a wait for a thread that is not there, and
+ * kvlazy_destroy leaves the copy as it is. A reaper has no thread in the child, which must not call it; the child's
+ * caches are polled or put into a reaper of its own. KVLAZY_DONTFORK keeps the reservation out of children, which must
+ * then not use the cache. Core dumps leave the reservation out.
  */
 #ifndef KVLAZY_KVLAZY_H
 #define KVLAZY_KVLAZY_H
@@ -246,7 +250,11 @@ KVLAZY_API void kvlazy_params_init(kvlazy_params *params);
  */
 KVLAZY_API int kvlazy_create(const kvlazy_params *params, kvlazy_cache **cache);
 
-/** Gives everything back. NULL is allowed. No other thread may be inside a call. */
+/**
+ * Gives everything back. NULL is allowed. No other thread may be inside a call. A callback may do it, of this cache or of
+ * another: nothing more is called for the cache from there on, and the call that made the callback, if its cache is
+ * gone, answers EINVAL (what it had done by the time of a log line it answers as ever).
+ */
 KVLAZY_API void kvlazy_destroy(kvlazy_cache *cache);
 
 /** Where the K rows of a layer lie. Constant for the life of the cache. Fails: EINVAL for an unknown layer, ENOTSUP for

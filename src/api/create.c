@@ -2,6 +2,7 @@
 /* create: the public calls that create and destroy a cache, and tell where its tensors lie. */
 #include "api/door.h"
 #include "core/arenas.h"
+#include "core/lock.h"
 
 #include <bsd/stdlib.h>
 
@@ -83,7 +84,6 @@ static void free_parts(kvlazy_cache *c)
     free(c->active.seq);
     free(c->evict.rank);
     kvl_geometry_fini(&c->rows.geometry);
-    free(c);
 }
 
 /* ------------------------------------------------------------------------------------------- create, destroy */
@@ -152,9 +152,10 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
     if (!status)
         status = kvl_group_join(p->with, c);
     if (status) {
-        kvl_share_leave(&c->limits.share);
+        kvl_share_leave(&c->limits.share, 0);
         kvl_share_give_back(&c->limits.share);
         free_parts(c);
+        free(c);
         return status;
     }
     c->magic = KVL_CACHE_MAGIC;
@@ -244,16 +245,27 @@ int kvlazy_create(const kvlazy_params *asked, kvlazy_cache **cache)
     return status;
 }
 
+/* Asked to shrink by a call of this thread, whose callback this is. */
+static uint32_t n_own_pins(const kvlazy_cache *c)
+{
+    return c->is_asked && pthread_equal(c->asker, pthread_self());
+}
+
+/* It may be called from a callback of any call, also one of this cache: those calls find a ghost when they come back.
+ * So the struct is held until the end, and no lock is needed to look at it. */
 void kvlazy_destroy(kvlazy_cache *c)
 {
-    if (!kvl_is_cache(c))
+    if (!kvl_is_cache(c) || kvl_enter(c, KVL_DOOR_LOOK))
         return;
-    kvl_enter(c, KVL_DOOR_LOOK);
+    if (c->leaves) { /* a line that destroy itself told came back here */
+        kvl_leave(c, KVLAZY_OK);
+        return;
+    }
     const kvl_watcher *watcher = kvl_group_begin_leaving(c);
-    kvl_leave(c, KVLAZY_OK);
+    kvl_unlock(c);
     if (watcher)
         watcher->settle(watcher->ctx);
-    kvl_share_leave(&c->limits.share);
+    kvl_share_leave(&c->limits.share, n_own_pins(c));
     kvl_group_leave(c);
     if (watcher)
         watcher->lost(watcher->ctx);
@@ -261,6 +273,7 @@ void kvlazy_destroy(kvlazy_cache *c)
     c->magic = 0;
     free_parts(c);
     kvl_share_give_back(&share); /* not before the pages are gone */
+    kvl_group_bury(c);
 }
 
 static const uint16_t plan_end[] = {

@@ -46,8 +46,11 @@ int kvlazy_stats(const kvlazy_cache *cache, kvlazy_stats_info *info)
 {
     kvlazy_cache *c = kvl_mutable(cache); /* only its clock moves */
 
-    if (!info || !kvl_output_fits(info, sizeof *info, stats_end) || kvl_enter(c, KVL_DOOR_LOOK))
+    if (!info || !kvl_output_fits(info, sizeof *info, stats_end))
         return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_LOOK);
+    if (entered)
+        return entered;
     uint64_t now_ms = kvl_now(c);
 
     kvl_engine_cells_sync(c, now_ms);
@@ -82,8 +85,11 @@ int kvlazy_stats(const kvlazy_cache *cache, kvlazy_stats_info *info)
 
 int kvlazy_resident(const kvlazy_cache *c, uint64_t *bytes)
 {
-    if (!bytes || kvl_enter(c, KVL_DOOR_LOOK))
+    if (!bytes)
         return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_LOOK);
+    if (entered)
+        return entered;
     *bytes = kvl_rows_resident_bytes(&c->rows);
     return kvl_leave(c, KVLAZY_OK);
 }
@@ -141,8 +147,9 @@ int kvlazy_check(const kvlazy_cache *cache, const char **reason)
 {
     kvlazy_cache *c = kvl_mutable(cache); /* the text is kept in it */
 
-    if (kvl_enter(c, KVL_DOOR_LOOK))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_LOOK);
+    if (entered)
+        return entered;
     const char *text = kvl_check(c, false);
 
     if (reason)

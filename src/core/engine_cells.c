@@ -101,7 +101,8 @@ static bool may_vacate(const kvlazy_cache *c)
     return kvl_has_engine_cells(c) && c->engine.ops.vacate && c->params.shrink != KVLAZY_SHRINK_KEEP;
 }
 
-/* The table is asked with no lock held, and read again afterwards. Answers false when a batch was opened. */
+/* The table is asked with no lock held, and read again afterwards. Answers false when a batch was opened, or the cache
+ * destroyed. */
 static bool ask(kvlazy_cache *c, uint32_t s, uint32_t from, const kvl_goal *goal)
 {
     kvl_group *group = c->group;
@@ -111,6 +112,8 @@ static bool ask(kvlazy_cache *c, uint32_t s, uint32_t from, const kvl_goal *goal
     kvl_begin_asking(c);
     bool kept = c->engine.ops.vacate(c->engine.ops.ctx, s, from) != 0;
     kvl_end_asking(c);
+    if (!kvl_is_cache(c))
+        return false;
     if (kept)
         c->stream[s].veto_ms = goal->now_ms + kvl_max(c->params.slot_shrink_idle_ms, 1);
     /* What went here counts as emptied long ago, so that it is due at once; an engine may have emptied others too. */

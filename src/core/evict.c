@@ -414,8 +414,8 @@ static void note_answer(kvlazy_cache *c, kvlazy_seq_id id, uint64_t veto_ms)
     }
 }
 
-/* Asks with no lock held. Answers false when a batch was opened meanwhile. What is agreed to is noted before: the plan
- * may be gone when the answer comes, *holds says, and is then made anew. */
+/* Asks with no lock held. Answers false when a batch was opened meanwhile, or the cache destroyed. What is agreed to is
+ * noted before: the plan may be gone when the answer comes, *holds says, and is then made anew. */
 static bool ask(kvlazy_cache *c, kvlazy_cache *asker, kvlazy_seq_id id, const kvl_goal *goal, bool *holds)
 {
     kvl_group *group = c->group;
@@ -432,6 +432,8 @@ static bool ask(kvlazy_cache *c, kvlazy_cache *asker, kvlazy_seq_id id, const kv
     kvl_begin_asking(c);
     int answer = on_evict(evict_ctx, id, new_pos_max);
     kvl_end_asking(c);
+    if (!kvl_is_cache(c))
+        return false;
     kvl_window_follow(c);
     *holds = !answer && group->n_entered == n_entered + 1; /* nobody but this one was here */
     if (answer)

@@ -39,7 +39,10 @@ static void join(kvl_group *group, kvlazy_cache *c)
 int kvl_group_join(kvlazy_cache *with, kvlazy_cache *c)
 {
     if (with) {
-        kvl_lock(with);
+        int status = kvl_lock(with);
+
+        if (status)
+            return status;
         kvl_now(with);
         join(with->group, c);
         kvl_unlock(with);
@@ -49,6 +52,7 @@ int kvl_group_join(kvlazy_cache *with, kvlazy_cache *c)
     if (!group)
         return KVLAZY_ENOMEM;
     group->now_ms = c->mem.now_ms(c->mem.ctx);
+    group->process = kvl_host_process(&c->mem);
     join(group, c);
     return KVLAZY_OK;
 }
@@ -56,11 +60,12 @@ int kvl_group_join(kvlazy_cache *with, kvlazy_cache *c)
 const kvl_watcher *kvl_group_begin_leaving(kvlazy_cache *c)
 {
     kvl_group *group = c->group;
-    const kvl_watcher *watcher = group->watcher;
     kvlazy_cache *heir = group->first;
 
+    kvl_adopt(c);
+    const kvl_watcher *watcher = group->watcher;
     c->leaves = true; /* it is not asked any more */
-    kvl_wait_for_calls(group);
+    kvl_wait_for_calls(c);
     while (heir && heir->leaves)
         heir = heir->next;
     if (watcher)
@@ -70,22 +75,42 @@ const kvl_watcher *kvl_group_begin_leaving(kvlazy_cache *c)
     return watcher;
 }
 
+/* No other thread can have come between the calls of a destroy that stay inside, so the lock is to be had. */
 void kvl_group_leave(kvlazy_cache *c)
 {
     kvl_group *group = c->group;
     kvlazy_cache **at = &group->first;
 
-    kvl_lock(c);
-    kvl_wait_for_calls(group); /* a line of its log may be on the way */
+    pthread_mutex_lock(&group->lock);
+    kvl_wait_for_calls(c); /* a line of its log may be on the way */
     kvl_arenas_leave(c);
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
-    bool last = !group->first;
-    pthread_mutex_unlock(&group->lock);
-    if (!last)
-        return;
-    pthread_cond_destroy(&group->came_back);
-    pthread_mutex_destroy(&group->lock);
-    free(group);
+    c->next = group->ghosts;
+    group->ghosts = c;
+    kvl_let_go(group);
+}
+
+static uint64_t no_time(void *ctx)
+{
+    (void)ctx;
+    return 0; /* the group's clock does not step back */
+}
+
+/* Calls that come back find a cache without streams, sequences and bytes: every loop over them ends at once. */
+void kvl_group_bury(kvlazy_cache *c)
+{
+    kvl_group *group = c->group;
+
+    pthread_mutex_lock(&group->lock);
+    *c = (kvlazy_cache){
+        .group = group,
+        .next = c->next,
+        .leaves = true,
+        .n_call = c->n_call - 1,
+        .mem = {.struct_size = sizeof c->mem, .now_ms = no_time},
+        .decay = {.fallow_due_ms = KVL_NEVER, .retry_ms = KVL_NEVER},
+    };
+    kvl_let_go(group);
 }

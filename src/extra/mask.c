@@ -305,8 +305,11 @@ int kvlazy_mask(const kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy
 {
     job j = {.cache = (kvlazy_cache *)(uintptr_t)cache /* its scratch is used */, .ubatch = ubatch};
 
-    if (!ubatch || !mask || !kvl_input_fits(mask, sizeof *mask, mask_end) || kvl_enter(cache, KVL_DOOR_LOOK))
+    if (!ubatch || !mask || !kvl_input_fits(mask, sizeof *mask, mask_end))
         return KVLAZY_EINVAL;
+    int entered = kvl_enter(cache, KVL_DOOR_LOOK);
+    if (entered)
+        return entered;
     if (kvl_has_engine_cells(cache))
         return kvl_leave(cache, KVLAZY_ENOTSUP);
     kvl_struct_copy(&j.mask, sizeof j.mask, mask, mask->struct_size);

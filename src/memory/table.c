@@ -5,24 +5,17 @@
 enum { HUGE_PAGE_BYTES = 2 << 20 }; /* where the host does not say */
 
 static const uint16_t mem_end[] = {
-    KVL_END(kvlazy_mem, ctx),
-    KVL_END(kvlazy_mem, page_bytes),
-    KVL_END(kvlazy_mem, reserve),
-    KVL_END(kvlazy_mem, unreserve),
-    KVL_END(kvlazy_mem, commit),
-    KVL_END(kvlazy_mem, decommit),
-    KVL_END(kvlazy_mem, resident),
-    KVL_END(kvlazy_mem, now_ms),
-    KVL_END(kvlazy_mem, set_writable),
-    KVL_END(kvlazy_mem, huge_page_bytes),
-    KVL_END(kvlazy_mem, traits),
-    KVL_END(kvlazy_mem, why_refused),
-    KVL_END(kvlazy_mem, headroom),
-    KVL_END(kvlazy_mem, now_ns),
-    0,
+    KVL_END(kvlazy_mem, ctx),          KVL_END(kvlazy_mem, page_bytes),
+    KVL_END(kvlazy_mem, reserve),      KVL_END(kvlazy_mem, unreserve),
+    KVL_END(kvlazy_mem, commit),       KVL_END(kvlazy_mem, decommit),
+    KVL_END(kvlazy_mem, resident),     KVL_END(kvlazy_mem, now_ms),
+    KVL_END(kvlazy_mem, set_writable), KVL_END(kvlazy_mem, huge_page_bytes),
+    KVL_END(kvlazy_mem, traits),       KVL_END(kvlazy_mem, why_refused),
+    KVL_END(kvlazy_mem, headroom),     KVL_END(kvlazy_mem, now_ns),
+    KVL_END(kvlazy_mem, process_id),   0,
 };
 
-_Static_assert(KVL_IS_LAST(kvlazy_mem, now_ns), "a member is not among the ends");
+_Static_assert(KVL_IS_LAST(kvlazy_mem, process_id), "a member is not among the ends");
 
 bool kvl_table_read(const kvlazy_mem *theirs, kvlazy_mem *mem)
 {
@@ -59,6 +52,11 @@ uint64_t kvl_host_headroom(const kvlazy_mem *mem, const char *root)
 uint64_t kvl_host_now_ns(const kvlazy_mem *mem)
 {
     return mem->now_ns ? mem->now_ns(mem->ctx) : 0;
+}
+
+uint64_t kvl_host_process(const kvlazy_mem *mem)
+{
+    return mem->process_id ? mem->process_id(mem->ctx) : 0;
 }
 
 const char *kvl_host_why(const kvlazy_mem *mem, uint64_t bytes, char text[KVL_WHY_BYTES])
