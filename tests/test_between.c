@@ -308,8 +308,8 @@ static void undo_looks_at_every_window(void **state)
     sound(r);
 }
 
-/* A sequence that lost its tokens after prepare may not be led on by an apply either. */
-static void a_start_that_became_wrong(void **state)
+/* What came and was removed whole again leaves the sequence as prepare found it. */
+static void a_start_that_is_still_right(void **state)
 {
     struct rig *r = *state;
     kvlazy_ubatch u = UBATCH(1, POS(100), SEQ(1));
@@ -343,7 +343,7 @@ int main(void)
         RIG_TEST(undo_of_a_second_apply),
         RIG_TEST(undo_of_what_a_later_ubatch_took),
         RIG_TEST(undo_looks_at_every_window),
-        RIG_TEST(a_start_that_became_wrong),
+        RIG_TEST(a_start_that_is_still_right),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -407,6 +407,33 @@ static void from_a_question_for_another(void **state)
         }
 }
 
+/* A lowered ceiling asks too. */
+static void from_a_lowered_ceiling(void **state)
+{
+    (void)state;
+    for (unsigned doomed = 1; doomed < 4; doomed++) {
+        struct site s;
+        kvlazy_pool *pool;
+
+        site_init(&s);
+        ok(kvlazy_pool_create(60 * 4096, &pool));
+        s.params.pool = pool;
+        s.params.kv_size_initial = 1;
+        for (int i = 0; i < 2; i++)
+            add(&s);
+        serve(&s, 0, 0, LIVE);
+        s.fake.now += 1000;
+        s.doomed = doomed;
+        s.by_question = true;
+        s.pool = pool;
+        ok(kvlazy_pool_set_budget(pool, 25 * 4096));
+        assert_true(s.fired);
+        expect(s.pool_status, KVLAZY_EBUSY); /* the call is inside */
+        site_done(&s);
+        ok(kvlazy_pool_destroy(pool));
+    }
+}
+
 /* ---- threads ---- */
 
 static kvlazy_reaper *reaper;
@@ -513,6 +540,7 @@ int main(void)
         cmocka_unit_test(from_destroy),
         cmocka_unit_test(from_vacate),
         cmocka_unit_test(from_a_question_for_another),
+        cmocka_unit_test(from_a_lowered_ceiling),
         cmocka_unit_test(on_the_thread_of_a_reaper),
         cmocka_unit_test(two_threads_in_callbacks),
     };

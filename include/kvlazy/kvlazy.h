@@ -684,7 +684,7 @@ KVLAZY_API int kvlazy_copy_cells(kvlazy_cache *cache, uint32_t src_stream, uint3
 /** Fails: EINVAL for NULL or 0 bytes; ENOMEM. */
 KVLAZY_API int kvlazy_pool_create(uint64_t budget_bytes, kvlazy_pool **pool);
 
-/** NULL is allowed. Fails: EBUSY while a cache is in it; EINVAL for what is no pool. */
+/** NULL is allowed. Fails: EBUSY while a cache is in it, or kvlazy_pool_set_budget is; EINVAL for what is no pool. */
 KVLAZY_API int kvlazy_pool_destroy(kvlazy_pool *pool);
 
 /**

@@ -44,7 +44,7 @@ int kvlazy_pool_destroy(kvlazy_pool *p)
     if (!kvl_is_pool(p))
         return KVLAZY_EINVAL;
     pthread_mutex_lock(&p->lock);
-    bool used = p->n_share > 0;
+    bool used = p->n_share > 0 || p->n_call > 0;
     pthread_mutex_unlock(&p->lock);
     if (used)
         return KVLAZY_EBUSY;
@@ -73,12 +73,23 @@ int kvlazy_pool_stats(kvlazy_pool *p, kvlazy_pool_info *info)
     return KVLAZY_OK;
 }
 
+/* on_evict of a cache may destroy the cache, and try so with the pool. */
+static void hold(kvlazy_pool *p, bool begins)
+{
+    pthread_mutex_lock(&p->lock);
+    p->n_call = begins ? p->n_call + 1 : p->n_call - 1;
+    pthread_mutex_unlock(&p->lock);
+}
+
 int kvlazy_pool_set_budget(kvlazy_pool *pool, uint64_t budget_bytes)
 {
     if (!kvl_is_pool(pool) || !budget_bytes)
         return KVLAZY_EINVAL;
     if (kvl_pool_set_budget(pool, budget_bytes))
         return KVLAZY_OK;
+    hold(pool, true);
     kvl_reclaim_pool(pool, budget_bytes);
-    return kvl_pool_set_budget(pool, budget_bytes) ? KVLAZY_OK : KVLAZY_EBUDGET;
+    bool fits = kvl_pool_set_budget(pool, budget_bytes);
+    hold(pool, false);
+    return fits ? KVLAZY_OK : KVLAZY_EBUDGET;
 }

@@ -28,6 +28,7 @@ struct kvlazy_pool {
     pthread_cond_t unpinned;
     uint64_t budget_bytes, taken_bytes, min_bytes, weight;
     uint32_t n_share;
+    uint32_t n_call;   /* calls that ask caches, and will come back */
     uint64_t n_joined; /* so far */
     uint64_t n_reclaim, reclaimed_bytes;
     kvl_share *first;
