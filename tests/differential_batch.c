@@ -158,12 +158,22 @@ static void compare_refusal(struct world *w, int status, uint32_t bad, uint32_t 
     HOLDS(w, status != KVLAZY_ENOSLOT || open_choice || full >> model_stream(&w->m, (uint32_t)refused) & 1);
 }
 
+/* Only what waits in a stream of the batch refuses it. */
+static bool batch_waits(const struct world *w)
+{
+    for (uint32_t q = 0; q < w->m.n_seq; q++)
+        for (int i = 0; i < w->n_token; i++)
+            if (w->token[i].owners >> q & 1 && model_waits_in(&w->m, model_stream(&w->m, q)))
+                return true;
+    return false;
+}
+
 /* prepare, against what the model expects; true when the batch is on. */
 static bool prepare(struct world *w)
 {
     static uint32_t choice[MODEL_TOKENS];
     uint32_t bad = model_bad_positions(&w->m, w->token, w->n_token), full = 0;
-    bool waits = model_waits(&w->m), dear = false, open_choice = false;
+    bool waits = batch_waits(w), dear = false, open_choice = false;
     char *before = rig_dump(w->r);
     int status = kvlazy_prepare(w->r->cache, w->ubatch, (uint32_t)w->n_ubatch, w->r->slot), n = 0;
 

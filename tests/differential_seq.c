@@ -98,10 +98,14 @@ static int copy_in(struct world *w, uint32_t src, uint32_t dst, kvlazy_pos p0, k
     after = w->m;
     want = model_copy(&after, src, dst, p0, p1, to, &n_to);
     if (status) {
-        HOLDS(w, status == KVLAZY_ENOSLOT ? want == MODEL_FULL : want == MODEL_OK);
-        HOLDS(w, status == KVLAZY_ENOSLOT ||
-                     (status == KVLAZY_EBUDGET && w->budget && is_right_refusal(w, dst, to, n_to)));
+        HOLDS(w, (status == KVLAZY_ENOTSUP) == (want == MODEL_NOT_SUPPORTED));
+        HOLDS(w, (status == KVLAZY_ENOSLOT) == (want == MODEL_FULL));
+        HOLDS(w, status != KVLAZY_EBUDGET || (w->budget && is_right_refusal(w, dst, to, n_to)));
         unchanged(w->r, before);
+        if (status != KVLAZY_ENOTSUP && model_max(&w->m, dst) < 0) { /* the engine may think that it was copied */
+            w->m.evicted[dst] = true;
+            w->m.again[dst] = false;
+        }
         sights.copies_refused++;
         return status;
     }

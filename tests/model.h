@@ -109,6 +109,7 @@ int model_copy(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t 
 /* Positions become (pos + delta) / divisor. */
 int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t delta, int32_t divisor);
 bool model_waits(const struct model *m); /* for K to be rotated */
+bool model_waits_in(const struct model *m, uint32_t stream);
 void model_shift_done(struct model *m);
 
 /* Streams (a bit each) that are seen to rest for the first time since they were used. */

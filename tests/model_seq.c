@@ -142,21 +142,30 @@ static void copy_losses(struct model *m, uint32_t src, uint32_t dst, int32_t p0,
         m->lost[dst][p] = m->lost[src][p] && inside(p, p0, p1);
 }
 
-static void copied(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1)
+/* Nothing came: dst lost what it held in the range, and no mark changes. A linked cache may have copied what this one
+ * lost, and then it may be careful. */
+static void copied_nothing(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1, uint32_t n_removed)
 {
+    if (m->elsewhere[src].max < 0) {
+        if (n_removed || m->elsewhere[dst].max >= 0)
+            model_refill(m, dst, p0 < 0 ? 0 : p0, p1 < 0 ? INT32_MAX : p1);
+        return;
+    }
     if (model_max(m, dst) < 0) {
         m->again[dst] = true; /* whether that was a removal of the whole, nothing says */
         m->unclear[dst] = m->unclear[dst] || has_lost(m, dst);
-    } else {
-        if (m->evicted[src]) /* cut, and perhaps the engine does not know: no more is said */
-            m->again[dst] = true;
-        m->evicted[dst] = m->evicted[src];
-        model_use(m, dst);
     }
-    if (count(m, src, p0, p1))
-        copy_losses(m, src, dst, p0, p1);
-    else if (has_lost(m, src)) /* a linked cache may have copied what this one lost: it may be careful */
-        m->unclear[dst] = true;
+    m->unclear[dst] = m->unclear[dst] || has_lost(m, src);
+    model_refill(m, dst, p1 < 0 ? 0 : p1, INT32_MAX);
+}
+
+static void copied(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1)
+{
+    if (m->evicted[src]) /* cut, and perhaps the engine does not know: no more is said */
+        m->again[dst] = true;
+    m->evicted[dst] = m->evicted[src];
+    model_use(m, dst);
+    copy_losses(m, src, dst, p0, p1);
     model_refill(m, dst, p1 < 0 ? 0 : p1, INT32_MAX);
 }
 
@@ -201,11 +210,13 @@ static int copy_across(struct model *m, uint32_t src, uint32_t dst, int32_t p0, 
 
 int model_copy(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1, uint32_t *to, uint32_t *n_to)
 {
-    uint32_t s = model_stream(m, src);
+    uint32_t s = model_stream(m, src), n_copied = count(m, src, p0, p1), n_removed = count(m, dst, p0, p1);
 
     *n_to = 0;
     if (src == dst || is_empty(p0, p1))
         return MODEL_OK;
+    if (m->shrink == MODEL_WHOLE && (tears(m, src, p0, p1) || tears(m, dst, p0, p1)))
+        return MODEL_NOT_SUPPORTED;
     if (s != model_stream(m, dst)) {
         int status = copy_across(m, src, dst, p0, p1, to, n_to);
 
@@ -217,7 +228,10 @@ int model_copy(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t 
             if (holds(m, src, c) && inside(m->pos[s][c], p0, p1))
                 m->own[s][c] |= 1u << dst;
     }
-    copied(m, src, dst, p0, p1);
+    if (n_copied)
+        copied(m, src, dst, p0, p1);
+    else
+        copied_nothing(m, src, dst, p0, p1, n_removed);
     return MODEL_OK;
 }
 
@@ -248,20 +262,40 @@ static void move_losses(struct model *m, uint32_t seq, const bool *moves, bool w
     }
 }
 
+/* Some sequence would lose what falls below 0, and keep the rest. */
+static bool drops_part(const struct model *m, uint32_t s, const bool *moves, int64_t delta)
+{
+    for (uint32_t q = 0; q < m->n_seq; q++) {
+        uint32_t n = 0, n_gone = 0;
+
+        for (uint32_t c = 0; c < m->kv_size && model_stream(m, q) == s; c++) {
+            n += holds(m, q, c);
+            n_gone += holds(m, q, c) && moves[c] && m->pos[s][c] + delta < 0;
+        }
+        if (n_gone && n_gone < n)
+            return true;
+    }
+    return false;
+}
+
 int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t delta, int32_t divisor)
 {
-    uint32_t s = model_stream(m, seq);
-    bool moves[MODEL_CELLS] = {false};
+    uint32_t s = model_stream(m, seq), others = 0;
+    bool moves[MODEL_CELLS] = {false}, any = false;
 
     if (m->n_plane > 1)
         return MODEL_NOT_SUPPORTED;
-    if ((!delta && divisor == 1) || !count(m, seq, p0, p1))
-        return MODEL_OK;
     for (uint32_t c = 0; c < m->kv_size; c++) {
         moves[c] = holds(m, seq, c) && inside(m->pos[s][c], p0, p1);
+        any = any || (moves[c] && (m->pos[s][c] + delta) / divisor != m->pos[s][c]);
+        others |= moves[c] ? m->own[s][c] : 0;
         if (moves[c] && m->pos[s][c] + delta > INT32_MAX - 1)
             return MODEL_RANGE;
     }
+    if (!any)
+        return MODEL_OK;
+    if (m->shrink == MODEL_WHOLE && drops_part(m, s, moves, delta))
+        return MODEL_NOT_SUPPORTED;
     move_losses(m, seq, moves, p0 <= 0 && p1 < 0, delta, divisor);
     for (uint32_t c = 0; c < m->kv_size; c++) {
         int64_t to = m->pos[s][c] + delta;
@@ -276,16 +310,26 @@ int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t de
         m->pos[s][c] = (int32_t)(to / divisor);
     }
     model_use(m, seq);
-    model_refill(m, seq, 0, 0); /* a shift can bring what was lost into the window */
+    model_refill(m, seq, 0, 0); /* a shift can bring what was lost into the window, of each owner */
+    for (uint32_t q = 0; q < m->n_seq; q++)
+        if (q != seq && others >> q & 1 && model_max(m, q) >= 0)
+            model_refill(m, q, 0, 0);
     return MODEL_OK;
+}
+
+bool model_waits_in(const struct model *m, uint32_t stream)
+{
+    for (uint32_t c = 0; c < m->kv_size; c++)
+        if (m->shift[stream][c])
+            return true;
+    return false;
 }
 
 bool model_waits(const struct model *m)
 {
     for (uint32_t s = 0; s < m->n_stream; s++)
-        for (uint32_t c = 0; c < m->kv_size; c++)
-            if (m->shift[s][c])
-                return true;
+        if (model_waits_in(m, s))
+            return true;
     return false;
 }
 

@@ -370,9 +370,11 @@ static void a_copied_shift_must_be_rotated_too(void **state)
     ok(kvlazy_seq_add(r->cache, 0, -1, -1, 1));
     ok(cp(r, 0, 1, -1, -1));
     ok(kvlazy_seq_rm(r->cache, 0, -1, -1));
-    expect(put(r, 2, 0, 1), KVLAZY_ESHIFT);
+    expect(put(r, 1, 7, 1), KVLAZY_ESHIFT);
+    ok(put(r, 2, 0, 1)); /* in another stream */
+    ok(kvlazy_seq_rm(r->cache, 2, -1, -1));
     ok(cp(r, 2, 1, -1, -1)); /* overwritten by nothing: nothing waits */
-    ok(put(r, 2, 0, 1));
+    ok(put(r, 1, 7, 1));
     sound(r);
 }
 

@@ -35,16 +35,16 @@ static void refused(struct rig *r, int status, const char *what)
     assert_int_equal(fake_mappings(&r->fake), 0);
 }
 
-#define REFUSED(r, status, change)                                                                                     \
-    do {                                                                                                               \
-        kvlazy_params keep_params = (r)->params;                                                                       \
-        kvlazy_layer keep_layers[RIG_LAYERS];                                                                          \
-                                                                                                                       \
-        memcpy(keep_layers, (r)->layers, sizeof keep_layers);                                                          \
-        change;                                                                                                        \
-        refused((r), (status), #change);                                                                               \
-        (r)->params = keep_params;                                                                                     \
-        memcpy((r)->layers, keep_layers, sizeof keep_layers);                                                          \
+#define REFUSED(r, status, change)                            \
+    do {                                                      \
+        kvlazy_params keep_params = (r)->params;              \
+        kvlazy_layer keep_layers[RIG_LAYERS];                 \
+                                                              \
+        memcpy(keep_layers, (r)->layers, sizeof keep_layers); \
+        change;                                               \
+        refused((r), (status), #change);                      \
+        (r)->params = keep_params;                            \
+        memcpy((r)->layers, keep_layers, sizeof keep_layers); \
     } while (0)
 
 static void bad_geometry(void **state)
@@ -242,7 +242,7 @@ static void tables_of_other_versions(void **state)
     ok(turn(r, 0, 0, 3));
 }
 
-/* Small: no byte past struct_size is written. Large: extra bytes must be zero. */
+/* Small: no byte past struct_size is written. Large: extra bytes are zero afterwards, whatever they were. */
 static void figures_of_other_versions(void **state)
 {
     struct rig *r = *state;
@@ -259,6 +259,8 @@ static void figures_of_other_versions(void **state)
         unsigned char more[24];
     } p;
 
+    static const unsigned char zeros[24];
+
     rig_open(r);
     ok(turn(r, 0, 0, 5));
     memset(&s, 0xEE, sizeof s);
@@ -268,20 +270,17 @@ static void figures_of_other_versions(void **state)
     assert_int_equal(s.info.struct_size, offsetof(kvlazy_stats_info, cap_cells));
     assert_true(s.info.cap_cells == 0xEEEEEEEEEEEEEEEEu);
     s.info.struct_size = sizeof s;
-    expect(kvlazy_stats(r->cache, &s.info), KVLAZY_EINVAL);
-    assert_true(s.info.cap_cells == 0xEEEEEEEEEEEEEEEEu);
-    memset(s.more, 0, sizeof s.more);
     ok(kvlazy_stats(r->cache, &s.info));
     assert_int_equal(s.info.live_cells, 5);
+    assert_memory_equal(s.more, zeros, sizeof s.more);
     s.info.struct_size = 0;
     expect(kvlazy_stats(r->cache, &s.info), KVLAZY_EINVAL);
 
     memset(&v, 0xEE, sizeof v);
     v.view.struct_size = sizeof v;
-    expect(kvlazy_cells(r->cache, 0, &v.view), KVLAZY_EINVAL);
-    memset(v.more, 0, sizeof v.more);
     ok(kvlazy_cells(r->cache, 0, &v.view));
     assert_int_equal(v.view.pos[4], 4);
+    assert_memory_equal(v.more, zeros, sizeof v.more);
     memset(&v, 0xEE, sizeof v);
     v.view.struct_size = offsetof(kvlazy_cells_view, shift);
     ok(kvlazy_cells(r->cache, 0, &v.view));
@@ -292,10 +291,9 @@ static void figures_of_other_versions(void **state)
 
     memset(&p, 0xEE, sizeof p);
     p.info.struct_size = sizeof p;
-    expect(kvlazy_plan(&r->params, &p.info), KVLAZY_EINVAL);
-    memset(p.more, 0, sizeof p.more);
     ok(kvlazy_plan(&r->params, &p.info));
     assert_int_equal(p.info.kv_size, 512);
+    assert_memory_equal(p.more, zeros, sizeof p.more);
     memset(&p, 0xEE, sizeof p);
     p.info.struct_size = offsetof(kvlazy_plan_info, page_bytes);
     ok(kvlazy_plan(&r->params, &p.info));

@@ -159,6 +159,36 @@ static int place_over_a_window(struct rig *r)
     return KVLAZY_OK;
 }
 
+/* s0 holds 1 … 63 in an index of 64 entries, and s1 0. */
+static void open_nearly_full(struct rig *r)
+{
+    rig_open(r);
+    ok(put(r, 1, 0, 1));
+    ok(put(r, 0, 1, 63));
+}
+
+/* The copy takes the entry that prepare reserved, so that apply has to ask for more. */
+static int apply_after_a_copy(struct rig *r)
+{
+    kvlazy_ubatch u = UBATCH(1, POS(64), SEQ(0));
+    char *before;
+    int status;
+
+    ok(kvlazy_prepare(r->cache, &u, 1, r->slot));
+    ok(kvlazy_seq_cp(r->cache, 1, 0, 0, 1));
+    before = rig_dump(r);
+    UNDER_FIRE(status, kvlazy_apply_ubatch(r->cache, &r->slot[0], &u));
+    if (status) {
+        expect(status, KVLAZY_ENOMEM);
+        unchanged(r, before);
+        before = NULL;
+        ok(kvlazy_apply_ubatch(r->cache, &r->slot[0], &u));
+    }
+    free(before);
+    write_rows(r, &r->slot[0]);
+    return KVLAZY_OK;
+}
+
 static const struct act acts[] = {
     {"copy across, into an empty stream", open_streams, copy_across},
     {"copy across, over what dst holds", open_streams_with_dst, copy_across},
@@ -171,6 +201,7 @@ static const struct act acts[] = {
     {"add, with no room in the index", open_unified, add_of_a_full_index},
     {"divide", open_unified, divide},
     {"place over a window", full_window, place_over_a_window},
+    {"apply, where a copy took the room", open_nearly_full, apply_after_a_copy},
 };
 
 /* ---- the attacks ---- */

@@ -141,15 +141,14 @@ static void stats_of_other_sizes(void **state)
     struct {
         kvlazy_stats_info info;
         uint64_t later;
-    } larger = {.info.struct_size = sizeof larger};
+    } larger = {.info.struct_size = sizeof larger, .later = 1};
 
     open_slow(r);
     ok(kvlazy_stats(r->cache, &s));
     assert_int_equal(s.reserved_bytes, 512 * PAGE);
     assert_int_equal(s.released_bytes, 7);
     ok(kvlazy_stats(r->cache, &larger.info));
-    larger.later = 1;
-    expect(kvlazy_stats(r->cache, &larger.info), KVLAZY_EINVAL);
+    assert_int_equal(larger.later, 0);
     expect(kvlazy_stats(r->cache, NULL), KVLAZY_EINVAL);
     expect(kvlazy_stats(NULL, &s), KVLAZY_EINVAL);
 }

@@ -43,13 +43,20 @@
  * at its first bytes can tell): the calls below do not repeat that. The library never aborts, exits, prints, or waits
  * without bound.
  *
+ * STRUCTS that begin with struct_size may be of an older or a newer header: the first members are enough, up to the end
+ * of one. In a larger one an input must have zeros behind what this version knows, and an output gets them.
+ *
  * THREADS. One thread at a time runs the hooks and the calls on sequences. kvlazy_poll, _trim, _set_limits, _stats and
  * _resident may be called from any thread. What the engine reads or writes in tensors or in a cells view, and what it
  * decides from kvlazy_seq_pos_*, belongs inside an open batch; init_batch … end_batch without a prepare is such a
  * bracket and counts as no activity. Destroy a cache only when no other thread is inside a call.
  *
- * FORK. A child gets its own copy-on-write image of the touched pages. KVLAZY_DONTFORK keeps the reservation out of
- * children, which must then not use the cache. Core dumps leave the reservation out.
+ * FORK. A child gets its own copy-on-write image of the touched pages, and may use its copy of a cache as its own, if
+ * no other thread was inside a call of the cache, or of one linked to it, at the fork. Else every call in the child
+ * soon returns ENOTSUP (0 or -1 where there is no status), and kvlazy_destroy leaves the copy as it is. A reaper has no
+ * thread in the child, which must not call it; the child polls its caches, or puts them into a reaper of its own.
+ * KVLAZY_DONTFORK keeps the reservation out of children, which must then not use the cache. Core dumps leave the
+ * reservation out.
  *
  * CAVEATS.
  *  - An eviction takes tokens. An engine that keeps its own record asks kvlazy_seq_pos_max() inside each batch.
@@ -101,7 +108,12 @@ KVLAZY_API void kvlazy_params_init(kvlazy_params *params);
  */
 KVLAZY_API int kvlazy_create(const kvlazy_params *params, kvlazy_cache **cache);
 
-/** Gives everything back. NULL is allowed. No other thread may be inside a call. */
+/**
+ * Gives everything back. NULL is allowed. No other thread may be inside a call.
+ * A callback may destroy its own cache or another one. Nothing more is called for that cache from there on, and the
+ * call that made the callback returns EINVAL if its cache is gone; what it had done by the time of a log line it
+ * returns as ever.
+ */
 KVLAZY_API void kvlazy_destroy(kvlazy_cache *cache);
 
 /**
@@ -155,12 +167,13 @@ typedef struct kvlazy_slot {
  * Finds a cell for every token of every ubatch, as if each ubatch were applied before the next one.
  *
  * It needs:
- *  - No K rows wait to be rotated (kvlazy_seq_add).
+ *  - No K rows of the batch's streams wait to be rotated (kvlazy_seq_add).
  *  - The positions of a sequence go on at pos_max + 1, never decrease and leave no gap, over the whole batch. With
  *    position planes they begin anywhere from pos_max on, and gaps are allowed.
  *  - An empty sequence begins anywhere, and takes the positions of the batch in any order that leaves no gap.
  *  - But where eviction took tokens of an empty sequence, and the engine has not since gone on where the sequence
- *    ended, the lowest position is 0. That ends when the engine removes the sequence whole (kvlazy_seq_rm from p0 ≤ 0
+ *    ended, the lowest position is 0. The same holds after a kvlazy_seq_cp onto it that was refused while it was
+ *    empty: an engine that goes on behind tokens that did not come has no past. That ends when the engine removes the sequence whole (kvlazy_seq_rm from p0 ≤ 0
  *    to open, kvlazy_seq_keep of another sequence, kvlazy_clear) or copies onto it.
  *  - In a cache with a window, an empty sequence does not begin where its window would reach into what recycling
  *    took from it. (Recycling: see the next list.)
@@ -178,7 +191,7 @@ typedef struct kvlazy_slot {
  * they are. kvlazy_refused() returns the sequence of the token that was refused, where a token was.
  *  - EINVAL: an array is NULL, a ubatch has no token, an id or a position is out of range, or, with a stream for every
  *    sequence, a token has two sequences.
- *  - ESHIFT: K rows wait to be rotated.
+ *  - ESHIFT: K rows of one of the batch's streams wait to be rotated.
  *  - EPOS: the positions do not go on as above. kvlazy_seq_pos_max() returns where the sequence ends.
  *  - ENOSLOT: not enough cells are empty or can be recycled.
  *  - EBUDGET: the bytes would pass a limit, with all free pages given back.
@@ -201,20 +214,21 @@ KVLAZY_API int kvlazy_prepare(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, 
  *    writes it), and where all memory is locked.
  *
  * Fails: no token was put anywhere, and the batch stays open.
- *  - EINVAL: no batch is open; the slot is stale, foreign or applied already; the ubatch is another one; or one of the
- *    cells was taken since prepare.
+ *  - EINVAL: no batch is open; the slot is stale, foreign, of another batch, or applied already; the ubatch is another
+ *    one; or one of the cells was taken since prepare.
  *  - EPOS: a sequence was changed since prepare.
  *  - EBUDGET: a copy took the room since prepare.
- *  - ENOMEM: the host cannot commit.
+ *  - ENOMEM: the host cannot commit, or room in the library's own lists that a call since prepare took is refused.
  * Cost: O(tokens); with pages to commit O(tokens · tensors). Where the pages are touched already: no system call, no
  * allocation.
  */
 KVLAZY_API int kvlazy_apply_ubatch(kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch);
 
 /**
- * Takes an apply back, after a computation that failed: empties the cells that apply filled, for every owner. A slot
- * that was not applied, or was undone, is left alone and the call returns OK. The slot may be applied again while its
- * batch is open.
+ * Takes an apply back, after a computation that failed: empties the cells that apply filled, for every owner, whatever
+ * position and owners their tokens have by now; a cell that was emptied and filled again since is left alone. So is a
+ * slot that was not applied, or was undone, and the call returns OK. The slot may be applied again while its batch is
+ * open.
  * Fails: EINVAL for a slot that is stale or foreign.
  */
 KVLAZY_API int kvlazy_undo_ubatch(kvlazy_cache *cache, const kvlazy_slot *slot);
@@ -253,7 +267,7 @@ enum {
 /** What an idle stream may lose. */
 enum {
     KVLAZY_SHRINK_TAILS, /* sequences lose their tails and keep a usable prefix */
-    KVLAZY_SHRINK_WHOLE, /* only whole sequences go; a partial seq_rm is ENOTSUP (hybrid models) */
+    KVLAZY_SHRINK_WHOLE, /* only whole sequences go; what would leave part of one is ENOTSUP (hybrid models) */
     KVLAZY_SHRINK_KEEP,  /* no token ever goes; only pages without tokens do */
 };
 
@@ -357,6 +371,7 @@ KVLAZY_API kvlazy_pos kvlazy_seq_pos_max(const kvlazy_cache *cache, kvlazy_seq_i
  * Fails: nothing is removed.
  *  - EINVAL: the id is out of range.
  *  - ENOTSUP: with KVLAZY_SHRINK_WHOLE, part of a sequence would be left.
+ *  - ENOMEM: tokens stay on both sides of the range, and memory for the library's own lists was refused.
  * Cost: O(cells removed), and a memmove when they are not the last of the sequence.
  */
 KVLAZY_API int kvlazy_seq_rm(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
@@ -367,12 +382,14 @@ KVLAZY_API int kvlazy_seq_rm(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos 
  *  - Across streams the rows are copied into the lowest free cells of dst's stream, a pending shift with them. The copy
  *    is done when the call returns.
  *  - src and dst the same: nothing happens.
- *  - It counts as activity of dst. The window rule applies to dst.
- * Fails: nothing was copied, and dst has what it had.
+ *  - It counts as activity of dst, if any token was copied. The window rule applies to dst.
+ * Fails: nothing was copied, and dst has what it had; but a dst without tokens may then begin only at 0, see
+ * kvlazy_prepare().
  *  - EINVAL: an id is out of range.
  *  - ENOSLOT, EBUDGET: across streams, dst's stream has not enough free cells, or a byte limit would be passed.
  *  - ENOMEM: the host cannot commit the pages, or refuses memory for the library's own lists.
- *  - ENOTSUP: across streams, a tensor lies on a device.
+ *  - ENOTSUP: across streams, a tensor lies on a device; or, with KVLAZY_SHRINK_WHOLE, part of src would be copied, or
+ *    dst would lose part of its tokens.
  * Cost: O(tokens); across streams the bytes of their rows.
  */
 KVLAZY_API int kvlazy_seq_cp(kvlazy_cache *cache, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1);
@@ -388,11 +405,12 @@ KVLAZY_API int kvlazy_seq_keep(kvlazy_cache *cache, kvlazy_seq_id seq);
  * Moves the positions of a sequence's tokens in [p0, p1) by delta (a context shift).
  *  - The positions move for every owner of their cells. A token that falls below 0 is removed.
  *  - Only the shift is recorded. The engine finds it in kvlazy_cells(), rotates the K rows of those cells inside an
- *    open batch, and calls kvlazy_shift_done(); until then prepare returns ESHIFT.
+ *    open batch, and calls kvlazy_shift_done(); until then prepare returns ESHIFT for their stream.
  *  - It counts as activity. The window rule applies.
  * Fails: no position moved.
  *  - EINVAL: the id is out of range, or a position would be.
- *  - ENOTSUP: the cache has several position planes.
+ *  - ENOTSUP: the cache has several position planes; or, with KVLAZY_SHRINK_WHOLE, an owner would lose part of its
+ *    tokens.
  *  - ENOMEM: memory for the library's own lists was refused.
  * Cost: O(tokens moved), and a merge where positions then interleave.
  */

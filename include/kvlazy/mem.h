@@ -103,6 +103,10 @@ typedef struct kvlazy_mem {
 
     /* A clock in nanoseconds, for histograms; asked around calls to the host only. NULL: nothing is timed. */
     uint64_t (*now_ns)(void *ctx);
+
+    /* A number of the calling process, another one in a child of fork. Asked when a cache is created, and where a call
+     * would wait for a thread that may have stayed behind in the parent. NULL: the process never forks. */
+    uint64_t (*process_id)(void *ctx);
 } kvlazy_mem;
 
 /** The table of this host (Linux: mmap, madvise, CLOCK_MONOTONIC_COARSE). Never NULL, static. */

@@ -12,8 +12,9 @@
 
 int kvlazy_init_batch(kvlazy_cache *c)
 {
-    if (kvl_enter(c, KVL_DOOR_GROUP))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_GROUP);
+    if (entered)
+        return entered;
     bool shrinks = (c->params.flags & KVLAZY_SHRINK_AT_INIT) && !c->group->asking;
 
     if (c->group->open || shrinks) {
@@ -24,7 +25,8 @@ int kvlazy_init_batch(kvlazy_cache *c)
         if (shrinks && c->params.slot_shrink_idle_ms)
             kvl_work(c, KVL_SHRINK_IDLE, 0, now_ms, NULL); /* what is left for later, later finds */
     }
-    kvl_batch_open(c);
+    if (kvl_is_cache(c)) /* on_evict may have destroyed it */
+        kvl_batch_open(c);
     return kvl_leave(c, KVLAZY_OK);
 }
 
@@ -75,8 +77,9 @@ uint32_t kvlazy_n_kv(const kvlazy_cache *cache, const kvlazy_slot *slot)
 
 int kvlazy_end_batch(kvlazy_cache *c)
 {
-    if (kvl_enter(c, KVL_DOOR_GROUP))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_GROUP);
+    if (entered)
+        return entered;
     if (kvl_batch_is_due(c)) {
         uint64_t now_ms = kvl_now(c);
 

@@ -2,6 +2,7 @@
 /* create: the public calls that create and destroy a cache, and tell where its tensors lie. */
 #include "api/door.h"
 #include "core/arenas.h"
+#include "core/lock.h"
 
 #include <bsd/stdlib.h>
 
@@ -81,7 +82,6 @@ static void free_parts(kvlazy_cache *c)
     free(c->active.seq);
     kvl_eviction_fini(&c->evict);
     kvl_geometry_fini(&c->rows.geometry);
-    free(c);
 }
 
 /* ------------------------------------------------------------------------------------------- create, destroy */
@@ -132,7 +132,7 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
     c->mem = *p->mem;
     c->rows.mem = &c->mem;
     if (p->cell_ops)
-        c->engine.ops = *p->cell_ops;
+        kvl_struct_copy(&c->engine.ops, sizeof c->engine.ops, p->cell_ops, p->cell_ops->struct_size);
     c->params.cell_ops = NULL;
     uint32_t traits = kvl_host_traits(&c->mem);
     c->rows.commits_ahead = !(p->flags & KVLAZY_NO_COMMIT_AHEAD) && !(traits & (KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED));
@@ -150,9 +150,10 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
     if (!status)
         status = kvl_group_join(p->with, c);
     if (status) {
-        kvl_share_leave(&c->limits.share);
+        kvl_share_leave(&c->limits.share, 0);
         kvl_share_give_back(&c->limits.share);
         free_parts(c);
+        free(c);
         return status;
     }
     c->magic = KVL_CACHE_MAGIC;
@@ -242,16 +243,27 @@ int kvlazy_create(const kvlazy_params *asked, kvlazy_cache **cache)
     return status;
 }
 
+/* Asked to shrink by a call of this thread, whose callback this is. */
+static uint32_t n_own_pins(const kvlazy_cache *c)
+{
+    return c->is_asked && pthread_equal(c->asker, pthread_self());
+}
+
+/* It may be called from a callback of any call, also one of this cache: those calls find a ghost when they come back.
+ * So the struct is held until the end, and no lock is needed to look at it. */
 void kvlazy_destroy(kvlazy_cache *c)
 {
-    if (!kvl_is_cache(c))
+    if (!kvl_is_cache(c) || kvl_enter(c, KVL_DOOR_LOOK))
         return;
-    kvl_enter(c, KVL_DOOR_LOOK);
+    if (c->leaves) { /* a line that destroy itself told came back here */
+        kvl_leave(c, KVLAZY_OK);
+        return;
+    }
     const kvl_watcher *watcher = kvl_group_begin_leaving(c);
-    kvl_leave(c, KVLAZY_OK);
+    kvl_unlock(c);
     if (watcher)
         watcher->settle(watcher->ctx);
-    kvl_share_leave(&c->limits.share);
+    kvl_share_leave(&c->limits.share, n_own_pins(c));
     kvl_group_leave(c);
     if (watcher)
         watcher->lost(watcher->ctx);
@@ -259,7 +271,24 @@ void kvlazy_destroy(kvlazy_cache *c)
     c->magic = 0;
     free_parts(c);
     kvl_share_give_back(&share); /* not before the pages are gone */
+    kvl_group_bury(c);
 }
+
+static const uint16_t plan_end[] = {
+    KVL_END(kvlazy_plan_info, reserved_bytes),
+    KVL_END(kvlazy_plan_info, cell_bytes),
+    KVL_END(kvlazy_plan_info, initial_bytes),
+    KVL_END(kvlazy_plan_info, page_bytes),
+    KVL_END(kvlazy_plan_info, kv_size),
+    KVL_END(kvlazy_plan_info, kv_size_initial),
+    KVL_END(kvlazy_plan_info, n_stream),
+    KVL_END(kvlazy_plan_info, n_seq_max),
+    KVL_END(kvlazy_plan_info, n_pad),
+    KVL_END(kvlazy_plan_info, writable_cells),
+    0,
+};
+
+_Static_assert(KVL_IS_LAST(kvlazy_plan_info, writable_cells), "a member is not among the ends");
 
 int kvlazy_plan(const kvlazy_params *asked, kvlazy_plan_info *info)
 {
@@ -268,7 +297,7 @@ int kvlazy_plan(const kvlazy_params *asked, kvlazy_plan_info *info)
     kvl_geometry geometry;
     kvl_log log;
 
-    if (!info || !kvl_struct_fits(info, sizeof *info))
+    if (!info || !kvl_output_fits(info, sizeof *info, plan_end))
         return KVLAZY_EINVAL;
     int status = read_params(asked, &p, &mem, &geometry, &log);
     kvl_log_tell(&log);
@@ -287,7 +316,7 @@ int kvlazy_plan(const kvlazy_params *asked, kvlazy_plan_info *info)
         .writable_cells = kvl_host_grants(p.mem, geometry.own_bytes, reserve_flags(&p)) ? p.kv_size : 0,
     };
     kvl_geometry_fini(&geometry);
-    kvl_struct_copy(info, info->struct_size, &plan, sizeof plan);
+    kvl_struct_fill(info, &plan, sizeof plan);
     return KVLAZY_OK;
 }
 

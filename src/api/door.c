@@ -11,7 +11,10 @@ int kvl_enter(const kvlazy_cache *cache, kvl_door door)
 
     if (!kvl_is_cache(c))
         return KVLAZY_EINVAL;
-    kvl_lock(c);
+    int status = kvl_lock(c);
+    if (status)
+        return status;
+    c->n_call++;
     if (door == KVL_DOOR_GROUP)
         kvl_window_follow_group(c);
     else if (door != KVL_DOOR_SEQ)
@@ -26,6 +29,7 @@ int kvl_try_enter(kvlazy_cache *c)
 {
     if (!kvl_try_lock(c))
         return KVLAZY_EBUSY;
+    c->n_call++;
     kvl_window_follow_group(c);
     return KVLAZY_OK;
 }
@@ -34,6 +38,11 @@ int kvl_leave(const kvlazy_cache *cache, int status)
 {
     kvlazy_cache *c = kvl_mutable(cache);
 
+    c->n_call--;
+    if (KVL_UNLIKELY(!kvl_is_cache(c))) { /* a callback destroyed it */
+        kvl_unlock(c);
+        return KVLAZY_EINVAL;
+    }
     kvl_window_follow(c);
 #if KVLAZY_CHECKS >= 2
     KVL_ASSERT(!kvl_check(c, true));

@@ -19,14 +19,15 @@ typedef enum kvl_door {
     KVL_DOOR_GROUP,  /* all linked caches */
 } kvl_door;
 
-/* KVLAZY_EINVAL for what is no cache; the lock is held only after KVLAZY_OK. Handles are const where the call changes
- * nothing that a caller sees; the lock, the clock and scratch are the library's own. */
+/* KVLAZY_EINVAL for what is no cache, KVLAZY_ENOTSUP in a child of fork that cannot have the lock; it is held only
+ * after KVLAZY_OK. Handles are const where the call changes nothing that a caller sees; the lock, the clock and scratch
+ * are the library's own. */
 int kvl_enter(const kvlazy_cache *cache, kvl_door door);
 
 /* All linked caches. KVLAZY_EBUSY: another thread is inside. */
 int kvl_try_enter(kvlazy_cache *cache);
 
-/* Hands `status` through. */
+/* Hands `status` through; KVLAZY_EINVAL when a callback destroyed the cache meanwhile. */
 int kvl_leave(const kvlazy_cache *cache, int status);
 
 /* A cache is never an object declared const, so a call that only looks may use its scratch. */

@@ -24,7 +24,8 @@ int kvlazy_touch(kvlazy_cache *c, uint32_t stream, uint32_t end)
     status = end ? kvl_engine_cells_touch(c, stream, end) : KVLAZY_OK;
     if (status == KVLAZY_EBUDGET && kvl_reclaim(c))
         status = kvl_engine_cells_touch(c, stream, end);
-    c->stream[stream].pending |= end && !status;
+    if (end && !status)
+        c->stream[stream].pending = true;
     return kvl_leave(c, refuse(c, status));
 }
 
@@ -47,7 +48,8 @@ int kvlazy_copy_cells(kvlazy_cache *c, uint32_t src_stream, uint32_t dst_stream,
     refuse(c, status);
     if (!status)
         kvl_rows_copy(&c->rows, (kvl_run){src_stream, from, from + n}, dst_stream, from);
-    c->stream[dst_stream].pending |= !status;
+    if (!status)
+        c->stream[dst_stream].pending = true;
     return kvl_leave(c, status);
 }
 

@@ -44,6 +44,19 @@ static void note_told(kvlazy_cache *c, bool watches, int status, uint64_t next_m
     group->turned_away = status != KVLAZY_OK;
 }
 
+/* The other thread may be one that a fork left behind: then there is nothing to come again for. */
+static int poll_in_child(kvlazy_cache *c, uint64_t *next_ms)
+{
+    int status = kvl_enter(c, KVL_DOOR_GROUP);
+
+    if (status) {
+        *next_ms = KVL_NEVER;
+        return status;
+    }
+    kvl_adopt(c);
+    return kvl_leave(c, KVLAZY_EBUSY);
+}
+
 int kvl_poll(kvlazy_cache *c, bool watches, uint64_t *next_ms)
 {
     int status = KVLAZY_EBUSY;
@@ -51,7 +64,7 @@ int kvl_poll(kvlazy_cache *c, bool watches, uint64_t *next_ms)
     /* A mutex is not fair: a thread that polls again and again must not take it from under a hook that waits. */
     if (kvl_hook_waits(c) || kvl_try_enter(c)) {
         *next_ms = 1; /* another thread is inside, for a moment */
-        return status;
+        return kvl_is_forked(c) ? poll_in_child(c, next_ms) : status;
     }
     uint32_t idle_ms = kvl_group_idle_ms(c);
     if (c->group->open || (c->group->asking && watches))
@@ -93,8 +106,9 @@ int kvl_squeeze(kvlazy_cache *c)
 
 int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
 {
-    if (kvl_enter(c, KVL_DOOR_GROUP))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_GROUP);
+    if (entered)
+        return entered;
     if (kvl_shrink_is_barred(c))
         return kvl_leave(c, KVLAZY_EBUSY);
     uint64_t now_ms = kvl_now(c);
@@ -105,8 +119,9 @@ int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
 
 int kvlazy_clear(kvlazy_cache *c, bool data)
 {
-    if (kvl_enter(c, KVL_DOOR_GROUP))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_GROUP);
+    if (entered)
+        return entered;
     uint64_t now_ms = kvl_now(c);
 
     kvl_batch_close(c);
@@ -135,8 +150,9 @@ static void set_idle(kvlazy_cache *c, uint32_t kv_size_initial, uint32_t slot_sh
 
 int kvlazy_set_limits(kvlazy_cache *c, uint32_t kv_size_initial, uint32_t slot_shrink_idle_ms, uint64_t budget_bytes)
 {
-    if (kvl_enter(c, KVL_DOOR_GROUP))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_GROUP);
+    if (entered)
+        return entered;
     if (kvl_shrink_is_barred(c))
         return kvl_leave(c, KVLAZY_EBUSY);
     uint64_t now_ms = kvl_now(c);

@@ -7,14 +7,50 @@
 #include "core/check.h"
 #include "core/clock.h"
 
+static const uint16_t stats_end[] = {
+    KVL_END(kvlazy_stats_info, reserved_bytes),
+    KVL_END(kvlazy_stats_info, touched_bytes),
+    KVL_END(kvlazy_stats_info, released_bytes),
+    KVL_END(kvlazy_stats_info, cap_cells),
+    KVL_END(kvlazy_stats_info, live_cells),
+    KVL_END(kvlazy_stats_info, n_grow),
+    KVL_END(kvlazy_stats_info, n_shrink),
+    KVL_END(kvlazy_stats_info, n_evict),
+    KVL_END(kvlazy_stats_info, evicted_cells),
+    KVL_END(kvlazy_stats_info, n_refusal),
+    KVL_END(kvlazy_stats_info, n_os_refusal),
+    KVL_END(kvlazy_stats_info, moved_cells),
+    KVL_END(kvlazy_stats_info, n_refused_pos),
+    KVL_END(kvlazy_stats_info, n_refused_slot),
+    KVL_END(kvlazy_stats_info, n_refused_budget),
+    KVL_END(kvlazy_stats_info, n_refused_memory),
+    KVL_END(kvlazy_stats_info, commit),
+    KVL_END(kvlazy_stats_info, release),
+    KVL_END(kvlazy_stats_info, evict),
+    KVL_END(kvlazy_stats_info, compact),
+    KVL_END(kvlazy_stats_info, bookkeeping_bytes),
+    0,
+};
+
+static const uint16_t cells_end[] = {
+    KVL_END(kvlazy_cells_view, n_cell), KVL_END(kvlazy_cells_view, pos),   KVL_END(kvlazy_cells_view, shift),
+    KVL_END(kvlazy_cells_view, ext_y),  KVL_END(kvlazy_cells_view, ext_x), 0,
+};
+
+_Static_assert(KVL_IS_LAST(kvlazy_stats_info, bookkeeping_bytes), "a member is not among the ends");
+_Static_assert(KVL_IS_LAST(kvlazy_cells_view, ext_x), "a member is not among the ends");
+
 /* ------------------------------------------------------------------------------------------- figures */
 
 int kvlazy_stats(const kvlazy_cache *cache, kvlazy_stats_info *info)
 {
     kvlazy_cache *c = kvl_mutable(cache); /* only its clock moves */
 
-    if (!info || !kvl_struct_fits(info, sizeof *info) || kvl_enter(c, KVL_DOOR_LOOK))
+    if (!info || !kvl_output_fits(info, sizeof *info, stats_end))
         return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_LOOK);
+    if (entered)
+        return entered;
     uint64_t now_ms = kvl_now(c);
 
     kvl_engine_cells_sync(c, now_ms);
@@ -44,14 +80,17 @@ int kvlazy_stats(const kvlazy_cache *cache, kvlazy_stats_info *info)
         stats.cap_cells += kvl_soft_cap(c, &c->stream[s], now_ms);
         stats.live_cells += c->stream[s].cells.n_used;
     }
-    kvl_struct_copy(info, info->struct_size, &stats, sizeof stats);
+    kvl_struct_fill(info, &stats, sizeof stats);
     return kvl_leave(c, KVLAZY_OK);
 }
 
 int kvlazy_resident(const kvlazy_cache *c, uint64_t *bytes)
 {
-    if (!bytes || kvl_enter(c, KVL_DOOR_LOOK))
+    if (!bytes)
         return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_LOOK);
+    if (entered)
+        return entered;
     *bytes = kvl_rows_resident_bytes(&c->rows);
     return kvl_leave(c, KVLAZY_OK);
 }
@@ -60,7 +99,7 @@ int kvlazy_resident(const kvlazy_cache *c, uint64_t *bytes)
 
 int kvlazy_cells(const kvlazy_cache *c, uint32_t stream, kvlazy_cells_view *view)
 {
-    if (!view || !kvl_struct_fits(view, sizeof *view))
+    if (!view || !kvl_output_fits(view, sizeof *view, cells_end))
         return KVLAZY_EINVAL;
     int status = kvl_enter(c, KVL_DOOR_CELLS);
     if (status)
@@ -75,7 +114,7 @@ int kvlazy_cells(const kvlazy_cache *c, uint32_t stream, kvlazy_cells_view *view
         .ext_y = cells->ext_y,
         .ext_x = cells->ext_x,
     };
-    kvl_struct_copy(view, view->struct_size, &v, sizeof v);
+    kvl_struct_fill(view, &v, sizeof v);
     return kvl_leave(c, KVLAZY_OK);
 }
 
@@ -129,8 +168,9 @@ int kvlazy_check(const kvlazy_cache *cache, const char **reason)
 {
     kvlazy_cache *c = kvl_mutable(cache); /* the text is kept in it */
 
-    if (kvl_enter(c, KVL_DOOR_LOOK))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_LOOK);
+    if (entered)
+        return entered;
     const char *text = kvl_check(c, false);
 
     if (reason)

@@ -27,22 +27,28 @@ static void shrink_victim(kvlazy_cache *v, bool free_only, uint64_t max_bytes)
         kvl_work(v, KVL_SHRINK_POOL, max_bytes, now_ms, NULL);
 }
 
-/* Returns the bytes that went. */
-static uint64_t ask_victim(kvlazy_cache *v, bool free_only, uint64_t max_bytes)
+/* The bytes that went are in *bytes. Returns false when a callback destroyed the victim: it left its pool then. */
+static bool ask_victim(kvlazy_cache *v, bool free_only, uint64_t max_bytes, uint64_t *bytes)
 {
-    uint64_t n_released = 0;
-
+    *bytes = 0;
     if (kvl_has_engine_cells(v) || kvl_try_enter(v))
-        return 0;
+        return true;
     if (!kvl_shrink_is_barred(v)) {
-        n_released = v->rows.n_released;
+        uint64_t n_released = v->rows.n_released;
+
+        v->is_asked = true;
+        v->asker = pthread_self();
         shrink_victim(v, free_only, max_bytes);
-        n_released = v->rows.n_released - n_released;
+        v->is_asked = false;
+        if (kvl_is_cache(v))
+            *bytes = (v->rows.n_released - n_released) * kvl_rows_page_bytes(&v->rows);
     }
+    bool stays = kvl_is_cache(v);
     kvl_leave(v, KVLAZY_OK);
-    return n_released * kvl_rows_page_bytes(&v->rows);
+    return stays;
 }
 
+/* A callback may destroy the one that asks, and the pool after it: then all ends. */
 static void ask_others(kvlazy_pool *pool, kvl_share *asks, uint64_t bytes)
 {
     kvl_pool_count_reclaim(pool);
@@ -51,8 +57,12 @@ static void ask_others(kvlazy_pool *pool, kvl_share *asks, uint64_t bytes)
         uint64_t floor_bytes;
         kvl_share *victim;
 
-        while ((victim = kvl_share_next_victim(pool, &want, &floor_bytes)))
-            kvl_share_unpin(pool, victim, ask_victim(cache_of(victim), want.free_only, floor_bytes));
+        while ((!asks || asks->pool) && (victim = kvl_share_next_victim(pool, &want, &floor_bytes))) {
+            uint64_t released_bytes;
+
+            if (ask_victim(cache_of(victim), want.free_only, floor_bytes, &released_bytes))
+                kvl_share_unpin(pool, victim, released_bytes);
+        }
     }
 }
 
@@ -66,7 +76,7 @@ bool kvl_reclaim(kvlazy_cache *c)
     kvl_begin_asking(c);
     ask_others(c->limits.share.pool, &c->limits.share, bytes);
     kvl_end_asking(c);
-    return true;
+    return kvl_is_cache(c);
 }
 
 void kvl_reclaim_pool(kvlazy_pool *pool, uint64_t budget_bytes)

@@ -2,12 +2,15 @@
 /* watch: see watch.h. What a poll does is idle's. */
 #include "api/watch.h"
 #include "api/door.h"
+#include "core/lock.h"
 
 int kvl_watch(kvlazy_cache *c, const kvl_watcher *watcher)
 {
-    if (kvl_enter(c, KVL_DOOR_LOOK))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_LOOK);
+    if (entered)
+        return entered;
     kvl_group *group = c->group;
+    kvl_adopt(c);
     if (group->watcher)
         return kvl_leave(c, KVLAZY_EINVAL);
     group->watcher = watcher;
@@ -18,7 +21,8 @@ int kvl_watch(kvlazy_cache *c, const kvl_watcher *watcher)
 
 bool kvl_unwatch(kvlazy_cache *c, const kvl_watcher *watcher)
 {
-    kvl_enter(c, KVL_DOOR_LOOK);
+    if (kvl_enter(c, KVL_DOOR_LOOK))
+        return false;
     bool watches = c->group->watcher == watcher;
 
     if (watches) {

@@ -23,11 +23,12 @@ static void give_way(kvlazy_cache *c, kvl_shrink *s)
         let_hooks_run(c);
         kvl_end_asking(c);
     } else {
-        kvl_unlock(c);
+        kvl_begin_telling(c);
         let_hooks_run(c);
-        kvl_lock(c);
+        kvl_end_telling(c);
     }
-    kvl_shrink_resume(c, s);
+    if (kvl_is_cache(c))
+        kvl_shrink_resume(c, s);
 }
 
 static void ask(kvlazy_cache *c, kvl_shrink *s)
@@ -39,7 +40,8 @@ static void ask(kvlazy_cache *c, kvl_shrink *s)
     kvl_begin_asking(c);
     int answer = on_evict(ctx, s->evict.seq, s->evict.new_pos_max);
     kvl_end_asking(c);
-    kvl_shrink_answer(c, s, answer != 0);
+    if (kvl_is_cache(c))
+        kvl_shrink_answer(c, s, answer != 0);
 }
 
 static void vacate(kvlazy_cache *c, kvl_shrink *s)
@@ -50,7 +52,10 @@ static void vacate(kvlazy_cache *c, kvl_shrink *s)
     kvl_begin_asking(c);
     int answer = ops.vacate(ops.ctx, v->stream, v->from);
     kvl_end_asking(c);
-    kvl_shrink_answer(c, s, answer != 0);
+    if (kvl_is_cache(c) && kvl_is_cache(v->cache))
+        kvl_shrink_answer(c, s, answer != 0);
+    else
+        kvl_shrink_stop(c, s, KVLAZY_EBUSY);
 }
 
 int kvl_work(kvlazy_cache *c, kvl_shrink_why why, uint64_t limit, uint64_t now_ms, bool *more)
@@ -59,7 +64,7 @@ int kvl_work(kvlazy_cache *c, kvl_shrink_why why, uint64_t limit, uint64_t now_m
     kvl_shrink s;
 
     kvl_shrink_begin(c, &s, why, limit, now_ms);
-    while ((next = kvl_shrink_step(c, &s)) != KVL_SHRINK_DONE) {
+    while (kvl_is_cache(c) && (next = kvl_shrink_step(c, &s)) != KVL_SHRINK_DONE) {
         if (next == KVL_SHRINK_ASK)
             ask(c, &s);
         else if (next == KVL_SHRINK_VACATE)
@@ -67,6 +72,8 @@ int kvl_work(kvlazy_cache *c, kvl_shrink_why why, uint64_t limit, uint64_t now_m
         else if (next == KVL_SHRINK_GIVE_WAY)
             give_way(c, &s);
     }
+    if (!kvl_is_cache(c)) /* a callback destroyed it */
+        kvl_shrink_stop(c, &s, KVLAZY_EINVAL);
     if (more)
         *more = s.more;
     return s.status;

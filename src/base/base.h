@@ -70,17 +70,48 @@ static inline bool kvl_add_overflows(uint64_t a, uint64_t b, uint64_t *sum)
     return __builtin_add_overflow(a, b, sum);
 }
 
-/* Structs that cross the ABI begin with their size. The library's may be newer or older than the caller's: a smaller
- * one is taken as far as it goes, a larger one only if the bytes that the library does not know are zero. The bound
- * refuses the size of a struct that was never initialised. */
-static inline bool kvl_struct_fits(const void *theirs, size_t our_bytes)
+/* Structs that cross the ABI begin with their size. Ours may be newer or older than the caller's. A smaller one ends
+ * where a member of ours ends: half a pointer is none. A larger input says nothing in what is not known, and of a
+ * larger output that part is zeroed. The bound refuses the size of a struct that nothing initialised.
+ *
+ * The ends of a struct's members, in order and with a 0 behind, are in the file that reads or fills it. */
+#define KVL_END(type, member) ((uint16_t)(offsetof(type, member) + sizeof(((type *)0)->member)))
+#define KVL_IS_LAST(type, member) \
+    ((KVL_END(type, member) + _Alignof(type) - 1) / _Alignof(type) * _Alignof(type) == sizeof(type))
+#define KVL_STRUCT_MAX_BYTES 4096
+
+static inline size_t kvl_struct_size(const void *theirs)
 {
     size_t bytes;
 
     memcpy(&bytes, theirs, sizeof bytes);
-    if (bytes <= sizeof bytes || bytes > 4096)
+    return bytes;
+}
+
+/* So many bytes end with a member, or with the padding behind one. */
+static inline bool kvl_ends_with_member(size_t bytes, const uint16_t *end)
+{
+    for (; *end; end++)
+        if (bytes == *end || bytes == kvl_round_up(*end, sizeof(size_t)))
+            return true;
+    return false;
+}
+
+/* A caller's struct that can be filled: all of it or its first members. */
+static inline bool kvl_output_fits(const void *theirs, size_t our_bytes, const uint16_t *end)
+{
+    size_t bytes = kvl_struct_size(theirs);
+
+    return bytes > sizeof bytes && bytes <= KVL_STRUCT_MAX_BYTES &&
+           (bytes >= our_bytes || kvl_ends_with_member(bytes, end));
+}
+
+/* A caller's struct that can be read: the same, and what is not known of it is zero. */
+static inline bool kvl_input_fits(const void *theirs, size_t our_bytes, const uint16_t *end)
+{
+    if (!kvl_output_fits(theirs, our_bytes, end))
         return false;
-    for (size_t i = our_bytes; i < bytes; i++)
+    for (size_t i = our_bytes; i < kvl_struct_size(theirs); i++)
         if (((const unsigned char *)theirs)[i])
             return false;
     return true;
@@ -92,6 +123,16 @@ static inline void kvl_struct_copy(void *to, size_t to_bytes, const void *from, 
     size_t bytes = to_bytes < from_bytes ? to_bytes : from_bytes;
 
     memcpy((char *)to + sizeof(size_t), (const char *)from + sizeof(size_t), bytes - sizeof(size_t));
+}
+
+/* Fills a caller's struct that fits. */
+static inline void kvl_struct_fill(void *theirs, const void *ours, size_t our_bytes)
+{
+    size_t bytes = kvl_struct_size(theirs);
+
+    kvl_struct_copy(theirs, bytes, ours, our_bytes);
+    if (bytes > our_bytes)
+        memset((char *)theirs + our_bytes, 0, bytes - our_bytes);
 }
 
 #endif

@@ -40,14 +40,25 @@ void kvl_log_take(kvl_log *log, kvl_log *out)
     log->n_line = log->n_lost = 0;
 }
 
+bool kvl_log_tell_next(kvl_log *log, uint32_t i)
+{
+    char text[KVL_LOG_LINE_BYTES];
+
+    if (i < log->n_line) {
+        log->sink(log->ctx, log->line[i].level, log->line[i].text);
+        return true;
+    }
+    if (i > log->n_line || !log->n_lost)
+        return false;
+    snprintf(text, sizeof text, "%s: %u more lines not shown", log->name, log->n_lost);
+    log->sink(log->ctx, KVLAZY_LOG_INFO, text);
+    return true;
+}
+
 void kvl_log_tell(kvl_log *log)
 {
-    for (uint32_t i = 0; i < log->n_line; i++)
-        log->sink(log->ctx, log->line[i].level, log->line[i].text);
-    if (log->n_lost) {
-        snprintf(log->line[0].text, sizeof log->line[0].text, "%s: %u more lines not shown", log->name, log->n_lost);
-        log->sink(log->ctx, KVLAZY_LOG_INFO, log->line[0].text);
-    }
+    for (uint32_t i = 0; kvl_log_tell_next(log, i); i++)
+        ;
     log->n_line = log->n_lost = 0;
 }
 

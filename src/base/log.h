@@ -34,6 +34,9 @@ __attribute__((format(printf, 3, 4))) void kvl_log_note(kvl_log *log, int level,
 /* Moves the noted lines to *out, so that kvl_log_tell can run after the lock was released. */
 void kvl_log_take(kvl_log *log, kvl_log *out);
 
+/* Hands the i-th line that was noted to the sink. Returns false when there is none. */
+bool kvl_log_tell_next(kvl_log *log, uint32_t i);
+
 /* Hands the noted lines to the sink. */
 void kvl_log_tell(kvl_log *log);
 

@@ -13,6 +13,45 @@
 
 #include <kvlazy/engine_cells.h>
 
+static const uint16_t params_end[] = {
+    KVL_END(kvlazy_params, kv_size),
+    KVL_END(kvlazy_params, kv_size_initial),
+    KVL_END(kvlazy_params, slot_shrink_idle_ms),
+    KVL_END(kvlazy_params, n_stream),
+    KVL_END(kvlazy_params, n_seq_max),
+    KVL_END(kvlazy_params, n_pad),
+    KVL_END(kvlazy_params, n_swa),
+    KVL_END(kvlazy_params, swa_type),
+    KVL_END(kvlazy_params, n_pos_per_token),
+    KVL_END(kvlazy_params, keep_tokens),
+    KVL_END(kvlazy_params, shrink),
+    KVL_END(kvlazy_params, flags),
+    KVL_END(kvlazy_params, budget_bytes),
+    KVL_END(kvlazy_params, layers),
+    KVL_END(kvlazy_params, n_layer),
+    KVL_END(kvlazy_params, with),
+    KVL_END(kvlazy_params, mem),
+    KVL_END(kvlazy_params, name),
+    KVL_END(kvlazy_params, log),
+    KVL_END(kvlazy_params, log_ctx),
+    KVL_END(kvlazy_params, on_evict),
+    KVL_END(kvlazy_params, evict_ctx),
+    KVL_END(kvlazy_params, cell_ops),
+    KVL_END(kvlazy_params, pool),
+    KVL_END(kvlazy_params, pool_min_bytes),
+    KVL_END(kvlazy_params, pool_weight),
+    KVL_END(kvlazy_params, host_root),
+    0,
+};
+
+static const uint16_t cell_ops_end[] = {
+    KVL_END(kvlazy_cell_ops, ctx),  KVL_END(kvlazy_cell_ops, used_end), KVL_END(kvlazy_cell_ops, is_used),
+    KVL_END(kvlazy_cell_ops, move), KVL_END(kvlazy_cell_ops, vacate),   0,
+};
+
+_Static_assert(KVL_IS_LAST(kvlazy_params, host_root), "a member is not among the ends");
+_Static_assert(KVL_IS_LAST(kvlazy_cell_ops, vacate), "a member is not among the ends");
+
 void kvlazy_params_init(kvlazy_params *params)
 {
     if (!params)
@@ -84,7 +123,8 @@ static int check_cell_ops(const kvlazy_params *p, kvl_log *log)
 
     if (!ops)
         return KVLAZY_OK;
-    if (!kvl_struct_fits(ops, sizeof *ops) || ops->struct_size < sizeof *ops || !ops->used_end)
+    if (!kvl_input_fits(ops, sizeof *ops, cell_ops_end) || ops->struct_size < KVL_END(kvlazy_cell_ops, used_end) ||
+        !ops->used_end)
         return kvl_params_refuse(log, KVLAZY_EINVAL, "cell_ops struct_size", ops->struct_size,
                                  "not a table of this version, or used_end is NULL");
     if (p->swa_type != KVLAZY_SWA_NONE || p->n_pos_per_token > 1 || p->keep_tokens)
@@ -97,7 +137,7 @@ int kvl_params_resolve(const kvlazy_params *asked, kvlazy_params *params, kvl_lo
 {
     kvlazy_params_init(params);
     memset(log, 0, sizeof *log);
-    if (!asked || !kvl_struct_fits(asked, sizeof *params))
+    if (!asked || !kvl_input_fits(asked, sizeof *params, params_end))
         return KVLAZY_EINVAL;
     kvl_struct_copy(params, sizeof *params, asked, asked->struct_size);
     kvl_log_init(log, params);
@@ -217,7 +257,7 @@ static int set_option(kvlazy_params *params, const option *o, const char *name, 
 /* Text options write to any member, so the struct must be of this version and not shorter. */
 static bool is_whole(const kvlazy_params *params)
 {
-    return params && params->struct_size == sizeof *params;
+    return params && params->struct_size >= sizeof *params && kvl_input_fits(params, sizeof *params, params_end);
 }
 
 int kvlazy_params_set(kvlazy_params *params, const char *name, const char *value)

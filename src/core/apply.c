@@ -6,6 +6,7 @@
 #include "core/budget.h"
 #include "core/cap.h"
 #include "core/clock.h"
+#include "core/seq.h"
 #include "core/window.h"
 
 /* ------------------------------------------------------------------------------------------- apply */
@@ -20,7 +21,8 @@ static bool may_fill(kvlazy_cache *c, uint32_t token)
     return !kvl_cells_is_used(cells, p->cell[token]);
 }
 
-/* The ubatch is the planned one, its cells are free still, and its sequences end where the plan found them. */
+/* Calls may have come between prepare and apply. The ubatch is the planned one, its cells are free still, and its
+ * sequences end where the plan found them. */
 static int check_apply(kvlazy_cache *c, const kvl_plan_ubatch *b, const kvlazy_ubatch *u)
 {
     const kvl_plan *p = &c->plan;
@@ -32,7 +34,8 @@ static int check_apply(kvlazy_cache *c, const kvl_plan_ubatch *b, const kvlazy_u
             return KVLAZY_EINVAL;
     for (uint32_t k = kvl_plan_owner_begin(p, b->token_begin); k < p->owner_end[b->token_end - 1]; k++)
         if (p->owner[k].expect != KVL_EXPECT_ANY &&
-            p->owner[k].expect != kvl_index_max(kvl_index_of(c, p->owner[k].seq)))
+            (p->owner[k].expect != kvl_index_max(kvl_index_of(c, p->owner[k].seq)) ||
+             kvl_seq_must_start_anew(c, p->owner[k].seq)))
             return KVLAZY_EPOS;
     return KVLAZY_OK;
 }
@@ -59,7 +62,7 @@ static int touch_rows(kvlazy_cache *c, const kvl_plan_ubatch *b)
     return status ? status : kvl_rows_touch(&c->rows, c->plan.run, n_run);
 }
 
-/* Planes y and x of a token; what a fourth plane says, nobody asks. */
+/* Planes y and x of a token; a fourth plane is not read. */
 static void record_planes(const kvlazy_cache *c, kvl_cells *cells, uint32_t cell, const kvlazy_ubatch *u, uint32_t i)
 {
     size_t stride = u->pos_stride ? u->pos_stride : u->n_token;
@@ -70,16 +73,25 @@ static void record_planes(const kvlazy_cache *c, kvl_cells *cells, uint32_t cell
     cells->ext_x[cell] = u->pos[2 * stride + i];
 }
 
-/* Nothing here can fail: the room was made just now. */
+/* A later ubatch may take the cells of an earlier one, where a window recycles them. */
+static void forget_taken(kvlazy_cache *c, const kvl_plan_ubatch *b)
+{
+    if (c->plan.victim && c->plan.n_ubatch > 1)
+        kvl_plan_forget(&c->plan, c->plan.run, kvl_plan_runs(c, b->token_begin, b->token_end));
+}
+
+/* Nothing here can fail: the room was made. */
 static void record(kvlazy_cache *c, kvl_plan_ubatch *b, const kvlazy_ubatch *u)
 {
     const kvl_plan *p = &c->plan;
 
+    forget_taken(c, b);
     kvl_window_take(c, b);
     for (uint32_t i = b->token_begin; i < b->token_end; i++) {
         kvl_cells *cells = &c->stream[p->stream[i]].cells;
 
         kvl_cells_put(cells, p->cell[i], p->pos[i]);
+        p->filled[i] = true;
         c->stream[p->stream[i]].n_applied++;
         record_planes(c, cells, p->cell[i], u, i - b->token_begin);
         for (uint32_t k = kvl_plan_owner_begin(p, i); k < p->owner_end[i]; k++) {
@@ -98,7 +110,8 @@ static void record(kvlazy_cache *c, kvl_plan_ubatch *b, const kvlazy_ubatch *u)
 
 int kvl_apply(kvlazy_cache *c, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch)
 {
-    kvl_plan_ubatch *b = c->group->open && ubatch ? kvl_plan_find(&c->plan, slot) : NULL;
+    bool open = c->group->open && c->plan.batch == c->group->n_opened;
+    kvl_plan_ubatch *b = open && ubatch ? kvl_plan_find(&c->plan, slot) : NULL;
 
     if (!b)
         return KVLAZY_EINVAL;
@@ -121,10 +134,12 @@ static void take_back(kvlazy_cache *c, kvl_plan_ubatch *b, uint64_t now_ms)
     for (uint32_t i = b->token_begin; i < b->token_end; i++) {
         kvl_cells *cells = &c->stream[c->plan.stream[i]].cells;
 
-        if (!kvl_plan_still_holds(cells, &c->plan, i)) /* the engine removed it since */
-            continue;
-        kvl_owners_changed(c, cells, c->plan.cell[i]);
-        kvl_cells_empty(cells, c->plan.cell[i], now_ms);
+        if (kvl_plan_still_holds(cells, &c->plan, i)) { /* else the engine removed it since */
+            kvl_window_note_undone(c, cells, c->plan.cell[i]);
+            kvl_owners_changed(c, cells, c->plan.cell[i]);
+            kvl_cells_empty(cells, c->plan.cell[i], now_ms);
+        }
+        c->plan.filled[i] = false;
     }
     b->applied = false;
     kvl_window_give_up(c, b, now_ms);

@@ -29,7 +29,10 @@ struct kvlazy_cache {
     uint64_t magic;
     kvl_group *group;
     kvlazy_cache *next; /* in the group, oldest first */
-    bool leaves;        /* it is about to be destroyed */
+    bool leaves;        /* it is about to be destroyed, or was */
+    uint32_t n_call;    /* calls that are inside or will come back, of a destroy too: the struct stays so long */
+    bool is_asked;      /* another cache of its pool asks it to shrink, */
+    pthread_t asker;    /* on this thread */
 
     kvlazy_params params; /* resolved; layers, name, log and host_root are not used from here */
     kvl_log log;
@@ -49,6 +52,7 @@ struct kvlazy_cache {
     char reason[160]; /* of the last kvlazy_check */
 };
 
+/* Also what callbacks leave of one: the struct is there as long as a call is inside. */
 static inline bool kvl_is_cache(const kvlazy_cache *cache)
 {
     return cache && cache->magic == KVL_CACHE_MAGIC;

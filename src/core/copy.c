@@ -120,25 +120,6 @@ static void record(const transfer *t, kvlazy_seq_id dst)
     }
 }
 
-static int by_cell(const void *a, const void *b)
-{
-    uint32_t p = *(const uint32_t *)a, q = *(const uint32_t *)b;
-
-    return (p > q) - (p < q);
-}
-
-/* A slot whose token the engine removed meanwhile does not stand for what came into its cell instead. */
-static void forget_planned(kvlazy_cache *c, const transfer *t)
-{
-    kvl_plan *p = &c->plan;
-    uint32_t n_token = p->n_ubatch ? p->n_token : 0;
-
-    for (uint32_t i = 0; i < n_token; i++)
-        if (p->stream[i] == kvl_stream_number(c, t->dst) &&
-            bsearch(&p->cell[i], t->cell, t->n, sizeof *t->cell, by_cell))
-            p->pos[i] = -1;
-}
-
 static int transfer_rows(kvlazy_cache *c, transfer *t, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms)
 {
     int status = find_cells(c, t, dst, p0, p1);
@@ -157,7 +138,7 @@ static int transfer_rows(kvlazy_cache *c, transfer *t, kvlazy_seq_id dst, kvlazy
         kvl_note_fallow(c, now_ms);
     copy_rows(c, t);
     record(t, dst);
-    forget_planned(c, t);
+    kvl_plan_forget(&c->plan, t->run, t->n_run);
     kvl_follow_cap(c, t->dst);
     return KVLAZY_OK;
 }
@@ -179,24 +160,58 @@ static int copy_across(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kv
 
 /* ------------------------------------------------------------------------------------------- the call */
 
+/* What a copy does. */
+typedef struct effect {
+    uint64_t now_ms;
+    uint32_t n_copied, n_removed;
+} effect;
+
+static uint32_t held(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
+{
+    const kvl_index *index = kvl_index_of(c, seq);
+
+    return kvl_index_below(index, p1) - kvl_index_below(index, p0);
+}
+
+/* What src has in the range is dst's now, and so is what the engine knows of it and what recycling took. Where the
+ * whole group has none, nothing was copied, and all that happened is that dst lost some. */
+static void note_copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1,
+                      const effect *e)
+{
+    if (e->n_copied) {
+        c->seq[dst].evicted = c->seq[src].evicted;
+        kvl_note_activity(c, dst, e->now_ms);
+    }
+    if (kvl_window_any_holds(c, src, p0, p1)) {
+        kvl_window_copied(c, src, dst, p0, p1);
+        kvl_window_refill(c, dst, p1 == INT32_MAX ? 0 : p1, INT32_MAX, e->now_ms); /* where the copy ends */
+    } else if (e->n_removed || kvl_window_any_holds(c, dst, 0, INT32_MAX)) {
+        kvl_window_refill(c, dst, p0, p1, e->now_ms);
+    }
+}
+
+/* The engine may go on behind the tokens that did not come, and nothing would show that the past is missing. */
+static int refuse_copy(kvlazy_cache *c, kvlazy_seq_id dst, uint32_t n, int status)
+{
+    if (n && !kvl_index_of(c, dst)->n)
+        c->seq[dst].evicted = true;
+    return status;
+}
+
 int kvl_copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
 {
     if (src == dst || !kvl_normalise_range(&p0, &p1))
         return KVLAZY_OK;
-    uint64_t now_ms = kvl_now(c);
     bool same_stream = kvl_stream_of(c, src) == kvl_stream_of(c, dst);
-    if (!same_stream && kvl_rows_on_device(&c->rows))
+    if ((!same_stream && kvl_rows_on_device(&c->rows)) || kvl_seq_is_torn_by(c, src, p0, p1) ||
+        kvl_seq_is_torn_by(c, dst, p0, p1))
         return KVLAZY_ENOTSUP;
-    int status = (same_stream ? share : copy_across)(c, src, dst, p0, p1, now_ms);
-
-    if (!status && kvl_index_of(c, dst)->n) {
-        c->seq[dst].evicted = c->seq[src].evicted; /* what the engine knows of src it now knows of dst */
-        kvl_note_activity(c, dst, now_ms);
-    }
-    if (!status) {
+    effect e = {.now_ms = kvl_now(c), .n_copied = held(c, src, p0, p1), .n_removed = held(c, dst, p0, p1)};
+    int status = (same_stream ? share : copy_across)(c, src, dst, p0, p1, e.now_ms);
+    if (status)
+        return refuse_copy(c, dst, e.n_copied, status);
+    if (e.n_copied || e.n_removed)
         kvl_seq_changed(c, dst);
-        kvl_window_copied(c, src, dst, p0, p1);
-        kvl_window_refill(c, dst, p1 == INT32_MAX ? 0 : p1, INT32_MAX, now_ms); /* where the copy ends */
-    }
-    return status;
+    note_copy(c, src, dst, p0, p1, &e);
+    return KVLAZY_OK;
 }

@@ -23,14 +23,6 @@ static kvl_group *new_group(void)
     return group;
 }
 
-static void free_group(kvl_group *group)
-{
-    kvl_losses_fini(&group->losses);
-    pthread_cond_destroy(&group->came_back);
-    pthread_mutex_destroy(&group->lock);
-    free(group);
-}
-
 /* The newest member is the last. The lock is held, or no other thread knows the group yet. */
 static void join(kvl_group *group, kvlazy_cache *c)
 {
@@ -47,7 +39,10 @@ static void join(kvl_group *group, kvlazy_cache *c)
 int kvl_group_join(kvlazy_cache *with, kvlazy_cache *c)
 {
     if (with) {
-        kvl_lock(with);
+        int status = kvl_lock(with);
+
+        if (status)
+            return status;
         kvl_now(with);
         join(with->group, c);
         kvl_unlock(with);
@@ -57,10 +52,11 @@ int kvl_group_join(kvlazy_cache *with, kvlazy_cache *c)
     if (!group)
         return KVLAZY_ENOMEM;
     if (kvl_losses_init(&group->losses, c->params.n_seq_max)) {
-        free_group(group);
+        kvl_free_group(group);
         return KVLAZY_ENOMEM;
     }
     group->now_ms = c->mem.now_ms(c->mem.ctx);
+    group->process = kvl_host_process(&c->mem);
     join(group, c);
     return KVLAZY_OK;
 }
@@ -68,11 +64,12 @@ int kvl_group_join(kvlazy_cache *with, kvlazy_cache *c)
 const kvl_watcher *kvl_group_begin_leaving(kvlazy_cache *c)
 {
     kvl_group *group = c->group;
-    const kvl_watcher *watcher = group->watcher;
     kvlazy_cache *heir = group->first;
 
+    kvl_adopt(c);
+    const kvl_watcher *watcher = group->watcher;
     c->leaves = true; /* it is not asked any more */
-    kvl_wait_for_calls(group);
+    kvl_wait_for_calls(c);
     while (heir && heir->leaves)
         heir = heir->next;
     if (watcher)
@@ -82,20 +79,43 @@ const kvl_watcher *kvl_group_begin_leaving(kvlazy_cache *c)
     return watcher;
 }
 
+/* No other thread can have come between the calls of a destroy that stay inside, so the lock is to be had. */
 void kvl_group_leave(kvlazy_cache *c)
 {
     kvl_group *group = c->group;
     kvlazy_cache **at = &group->first;
 
-    kvl_lock(c);
-    kvl_wait_for_calls(group); /* a line of its log may be on the way */
+    pthread_mutex_lock(&group->lock);
+    kvl_wait_for_calls(c); /* a line of its log may be on the way */
     kvl_arenas_leave(c);
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
     group->n_changed++;
-    bool last = !group->first;
-    pthread_mutex_unlock(&group->lock);
-    if (last)
-        free_group(group);
+    c->next = group->ghosts;
+    group->ghosts = c;
+    kvl_let_go(group);
+}
+
+static uint64_t no_time(void *ctx)
+{
+    (void)ctx;
+    return 0; /* the group's clock does not step back */
+}
+
+/* Calls that come back find a cache without streams, sequences and bytes: every loop over them ends at once. */
+void kvl_group_bury(kvlazy_cache *c)
+{
+    kvl_group *group = c->group;
+
+    pthread_mutex_lock(&group->lock);
+    *c = (kvlazy_cache){
+        .group = group,
+        .next = c->next,
+        .leaves = true,
+        .n_call = c->n_call - 1,
+        .mem = {.struct_size = sizeof c->mem, .now_ms = no_time},
+        .decay = {.fallow_due_ms = KVL_NEVER, .retry_ms = KVL_NEVER},
+    };
+    kvl_let_go(group);
 }

@@ -26,6 +26,15 @@ typedef struct kvl_watcher {
     void (*lost)(void *ctx);
 } kvl_watcher;
 
+/* A thread whose calls are in the embedder's code: a callback, with the lock released. */
+typedef struct kvl_caller {
+    pthread_t thread;
+    uint32_t n_call; /* 0: the entry is free */
+    bool waits;      /* its callback destroys a member, and waits for the others */
+} kvl_caller;
+
+enum { KVL_CALLERS = 8 }; /* threads told apart; a member that goes waits for any more */
+
 typedef struct kvl_group {
     pthread_mutex_t lock;
     atomic_uint n_waiting; /* hooks that wait for the lock: a long release stops for them */
@@ -33,9 +42,11 @@ typedef struct kvl_group {
     bool open;             /* a batch is open */
     uint32_t asking;       /* calls that wait for an answer of on_evict or of a pool, with the lock released */
     uint64_t n_entered;    /* times the lock was taken: whether another call came in between */
-    uint32_t n_out;        /* calls that are in the embedder's code, lock released: no member is destroyed */
-    pthread_t out;         /* the thread that went there last */
+    uint32_t n_out;        /* calls that are in the embedder's code: another thread destroys no member meanwhile */
+    kvl_caller caller[KVL_CALLERS]; /* whose they are */
     pthread_cond_t came_back;
+    kvlazy_cache *ghosts;       /* destroyed, but calls that will come back from the embedder's code know them */
+    uint64_t process;           /* that the group belongs to; a fork leaves other threads behind */
     uint64_t n_opened;          /* batches opened so far */
     uint64_t n_changed;         /* times that tokens of any sequence changed other than by a batch */
     kvl_losses losses;          /* what an eviction in the making takes */
@@ -55,7 +66,11 @@ int kvl_group_join(kvlazy_cache *with, kvlazy_cache *cache);
  * the watcher that has to be told when this member is gone. */
 const kvl_watcher *kvl_group_begin_leaving(kvlazy_cache *cache);
 
-/* After that, without the lock: the cache is no member any more, and the last member takes the group along. */
+/* After that, without the lock: the cache is no member any more, but a ghost that the caller holds. */
 void kvl_group_leave(kvlazy_cache *cache);
+
+/* When all of it but the struct itself is freed: that goes with the last call that knows it, and with the last member
+ * and the last such call the group. */
+void kvl_group_bury(kvlazy_cache *ghost);
 
 #endif

@@ -3,43 +3,190 @@
 #include "core/lock.h"
 #include "core/clock.h"
 #include "core/limits.h"
+#include "core/loss.h"
 
-void kvl_lock(kvlazy_cache *c)
+#include <sched.h>
+
+bool kvl_is_forked(const kvlazy_cache *c)
 {
-    if (KVL_UNLIKELY(pthread_mutex_trylock(&c->group->lock) != 0)) {
-        atomic_fetch_add(&c->group->n_waiting, 1);
-        pthread_mutex_lock(&c->group->lock);
-        atomic_fetch_sub(&c->group->n_waiting, 1);
+    return c->mem.process_id && kvl_host_process(&c->mem) != c->group->process;
+}
+
+void kvl_adopt(kvlazy_cache *c)
+{
+    kvl_group *group = c->group;
+
+    if (KVL_LIKELY(!kvl_is_forked(c)))
+        return;
+    group->process = kvl_host_process(&c->mem);
+    group->watcher = NULL;
+    atomic_store(&group->n_waiting, 0);
+}
+
+/* The entry of this thread; NULL: it has none. */
+static kvl_caller *find_caller(kvl_group *group)
+{
+    for (kvl_caller *w = group->caller; w < group->caller + KVL_CALLERS; w++)
+        if (w->n_call && pthread_equal(w->thread, pthread_self()))
+            return w;
+    return NULL;
+}
+
+/* Calls that are out, but for those of this thread and of threads that wait for them in turn. More threads than have
+ * entries are counted without a name. */
+static uint32_t n_others_out(kvl_group *group)
+{
+    uint32_t n = group->n_out;
+
+    for (const kvl_caller *w = group->caller; w < group->caller + KVL_CALLERS; w++)
+        if (w->n_call && (w->waits || pthread_equal(w->thread, pthread_self())))
+            n -= w->n_call;
+    return n;
+}
+
+static void wait_for_lock(kvl_group *group)
+{
+    atomic_fetch_add(&group->n_waiting, 1);
+    pthread_mutex_lock(&group->lock);
+    atomic_fetch_sub(&group->n_waiting, 1);
+}
+
+/* The lock is held by another thread, of this process or of the parent it was forked from: that one never comes out. */
+static int lock_in_child(kvlazy_cache *c)
+{
+    enum { TRIES = 50000 }; /* what is done in one piece takes a few ms */
+
+    for (int i = 0; i < TRIES; i++) {
+        if (pthread_mutex_trylock(&c->group->lock) == 0)
+            return KVLAZY_OK;
+        sched_yield();
     }
-    c->group->n_entered++;
+    return KVLAZY_ENOTSUP;
+}
+
+/* A thread of the parent was in a callback, and never comes back. Those of this process adopted the group first. */
+static bool is_left_behind(kvlazy_cache *c)
+{
+    return KVL_UNLIKELY(c->group->n_out) && n_others_out(c->group) && kvl_is_forked(c);
+}
+
+int kvl_lock(kvlazy_cache *c)
+{
+    kvl_group *group = c->group;
+
+    if (KVL_UNLIKELY(pthread_mutex_trylock(&group->lock) != 0)) {
+        if (!kvl_is_forked(c))
+            wait_for_lock(group);
+        else if (lock_in_child(c))
+            return KVLAZY_ENOTSUP;
+    }
+    if (is_left_behind(c)) {
+        pthread_mutex_unlock(&group->lock);
+        return KVLAZY_ENOTSUP;
+    }
+    group->n_entered++;
+    return KVLAZY_OK;
 }
 
 bool kvl_try_lock(kvlazy_cache *c)
 {
     if (pthread_mutex_trylock(&c->group->lock) != 0)
         return false;
+    if (is_left_behind(c)) {
+        pthread_mutex_unlock(&c->group->lock);
+        return false;
+    }
     c->group->n_entered++;
     return true;
 }
 
 /* The embedder's code runs with the lock released. A call that destroys a member waits until it has returned, unless
  * the call comes from that very code. */
-static void step_out(kvl_group *group)
+static void step_out(kvlazy_cache *c)
 {
+    kvl_group *group = c->group;
+    kvl_caller *w = find_caller(group);
+
+    kvl_adopt(c);
+
+    for (kvl_caller *e = group->caller; !w && e < group->caller + KVL_CALLERS; e++)
+        if (!e->n_call)
+            w = e;
     group->n_out++;
-    group->out = pthread_self();
+    if (!w)
+        return;
+    w->thread = pthread_self();
+    w->n_call++;
 }
 
 static void step_in(kvl_group *group)
 {
-    if (--group->n_out == 0)
-        pthread_cond_broadcast(&group->came_back);
+    kvl_caller *w = find_caller(group);
+
+    group->n_out--;
+    if (w)
+        w->n_call--;
+    pthread_cond_broadcast(&group->came_back);
 }
 
-void kvl_wait_for_calls(kvl_group *group)
+void kvl_wait_for_calls(kvlazy_cache *c)
 {
-    while (group->n_out && !pthread_equal(group->out, pthread_self()))
+    kvl_group *group = c->group;
+    kvl_caller *own = find_caller(group);
+
+    if (!n_others_out(group) || kvl_is_forked(c))
+        return;
+    if (own) {
+        own->waits = true;
+        pthread_cond_broadcast(&group->came_back);
+    }
+    while (n_others_out(group))
         pthread_cond_wait(&group->came_back, &group->lock);
+    if (own)
+        own->waits = false;
+}
+
+/* The ghosts that no call knows, out of the list. */
+static kvlazy_cache *take_ghosts(kvl_group *group)
+{
+    kvlazy_cache *taken = NULL, **at = &group->ghosts;
+
+    while (!group->n_out && *at) {
+        kvlazy_cache *ghost = *at;
+
+        if (ghost->n_call) {
+            at = &ghost->next;
+            continue;
+        }
+        *at = ghost->next;
+        ghost->next = taken;
+        taken = ghost;
+    }
+    return taken;
+}
+
+void kvl_free_group(kvl_group *group)
+{
+    kvl_losses_fini(&group->losses);
+    pthread_cond_destroy(&group->came_back);
+    pthread_mutex_destroy(&group->lock);
+    free(group);
+}
+
+void kvl_let_go(kvl_group *group)
+{
+    kvlazy_cache *ghost = KVL_UNLIKELY(group->ghosts) ? take_ghosts(group) : NULL;
+    bool last = !group->first && !group->ghosts;
+
+    pthread_mutex_unlock(&group->lock);
+    while (KVL_UNLIKELY(ghost)) {
+        kvlazy_cache *next = ghost->next;
+
+        free(ghost);
+        ghost = next;
+    }
+    if (KVL_UNLIKELY(last))
+        kvl_free_group(group);
 }
 
 /* A watcher that found a batch open comes again when it has ended. Batches may follow one another closely, and then one
@@ -65,46 +212,80 @@ static void tell_watcher(kvlazy_cache *c)
     if (KVL_LIKELY(group->stale_ms >= group->told_ms))
         return;
     group->told_ms = group->stale_ms;
+    kvl_adopt(c);
+    if (!group->watcher) /* its thread is not in this process */
+        return;
     group->watcher->wake(group->watcher->ctx, group->stale_ms - kvl_min(group->stale_ms, group->now_ms));
+}
+
+/* What a cache noted for its sink. */
+typedef struct notes {
+    const kvlazy_cache *cache;
+    kvl_log log;
+} notes;
+
+/* A sink may destroy the cache, and is told nothing more then. */
+static void tell(notes *note)
+{
+    for (uint32_t i = 0; kvl_is_cache(note->cache) && kvl_log_tell_next(&note->log, i); i++)
+        ;
 }
 
 void kvl_unlock(kvlazy_cache *c)
 {
     enum { TOLD = 3 }; /* caches of a group that a call may have notes of; more are told later */
     kvl_group *group = c->group;
-    kvl_log lines[TOLD];
+    notes note[TOLD];
     uint32_t n = 0;
 
     for (kvlazy_cache *m = group->first; m; m = m->next) {
         if (KVL_UNLIKELY(m->limits.share.pool && !group->open))
             kvl_limits_settle(m);
-        if (KVL_UNLIKELY(m->log.n_line && n < TOLD))
-            kvl_log_take(&m->log, &lines[n++]);
+        if (KVL_UNLIKELY(m->log.n_line && n < TOLD)) {
+            kvl_log_take(&m->log, &note[n].log);
+            note[n++].cache = m;
+        }
     }
     if (KVL_UNLIKELY(group->watcher))
         tell_watcher(c);
-    if (KVL_UNLIKELY(n))
-        step_out(group);
-    pthread_mutex_unlock(&group->lock);
-    if (KVL_LIKELY(!n))
+    if (KVL_LIKELY(!n)) {
+        kvl_let_go(group);
         return;
+    }
+    step_out(c);
+    pthread_mutex_unlock(&group->lock);
     for (uint32_t i = 0; i < n; i++)
-        kvl_log_tell(&lines[i]);
+        tell(&note[i]);
     pthread_mutex_lock(&group->lock);
     step_in(group);
-    pthread_mutex_unlock(&group->lock);
+    kvl_let_go(group);
+}
+
+void kvl_begin_telling(kvlazy_cache *c)
+{
+    step_out(c);
+    kvl_unlock(c);
+}
+
+/* Counts as a hook where it waits: long work of another thread stops for it. */
+void kvl_end_telling(kvlazy_cache *c)
+{
+    kvl_group *group = c->group;
+
+    if (KVL_UNLIKELY(pthread_mutex_trylock(&group->lock) != 0))
+        wait_for_lock(group);
+    group->n_entered++;
+    step_in(group);
 }
 
 void kvl_begin_asking(kvlazy_cache *c)
 {
     c->group->asking++;
-    step_out(c->group);
-    kvl_unlock(c);
+    kvl_begin_telling(c);
 }
 
 void kvl_end_asking(kvlazy_cache *c)
 {
-    kvl_lock(c);
+    kvl_end_telling(c);
     c->group->asking--;
-    step_in(c->group);
 }

@@ -9,9 +9,23 @@
 
 #include "core/cache.h"
 
-void kvl_lock(kvlazy_cache *cache);
+/* KVLAZY_ENOTSUP: in a child of fork, and a thread that was inside is not there to come out. */
+int kvl_lock(kvlazy_cache *cache);
 bool kvl_try_lock(kvlazy_cache *cache); /* false: another thread is inside */
 void kvl_unlock(kvlazy_cache *cache);
+
+/* Frees a group that has no member. */
+void kvl_free_group(kvl_group *group);
+
+/* Releases the lock of a group. Frees ghosts that no call knows any more, and the group after its last member. */
+void kvl_let_go(kvl_group *group);
+
+/* The process is a child of the one that the group belongs to. */
+bool kvl_is_forked(const kvlazy_cache *cache);
+
+/* With the lock held, so no thread of the parent was inside: the group belongs to this process from here on, and the
+ * parent's watcher has no thread in it. Waiting for other threads is right only then. */
+void kvl_adopt(kvlazy_cache *cache);
 
 /* Hooks wait for the lock: a long piece of work stops for them. */
 static inline bool kvl_hook_waits(const kvlazy_cache *cache)
@@ -23,7 +37,12 @@ static inline bool kvl_hook_waits(const kvlazy_cache *cache)
 void kvl_begin_asking(kvlazy_cache *cache);
 void kvl_end_asking(kvlazy_cache *cache);
 
-/* Waits, with the lock held, until no call of the group is in the embedder's code but for this thread's own. */
-void kvl_wait_for_calls(kvl_group *group);
+/* The same without keeping the idle side away, for text that a call hands to the sink itself. */
+void kvl_begin_telling(kvlazy_cache *cache);
+void kvl_end_telling(kvlazy_cache *cache);
+
+/* Waits, with the lock held, until no call of the group is in the embedder's code but for this thread's own, and for
+ * those whose callbacks wait the same way. */
+void kvl_wait_for_calls(kvlazy_cache *cache);
 
 #endif

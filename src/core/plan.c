@@ -24,7 +24,8 @@ int kvl_plan_reserve(kvl_plan *p, uint32_t n_ubatch, uint32_t n_token, uint32_t 
     if (n_token > p->cap_token) {
         if (!grow(&p->stream, sizeof *p->stream, n_token) || !grow(&p->cell, sizeof *p->cell, n_token) ||
             !grow(&p->owner_end, sizeof *p->owner_end, n_token) || !grow(&p->pos, sizeof *p->pos, n_token) ||
-            !grow(&p->run, sizeof *p->run, n_token) || (window && !grow(&p->victim, sizeof *p->victim, n_token)))
+            !grow(&p->filled, sizeof *p->filled, n_token) || !grow(&p->run, sizeof *p->run, n_token) ||
+            (window && !grow(&p->victim, sizeof *p->victim, n_token)))
             return KVLAZY_ENOMEM;
         p->cap_token = n_token;
     }
@@ -195,14 +196,29 @@ bool kvl_plan_matches(const kvl_plan *p, const kvl_plan_ubatch *b, const kvlazy_
 
 bool kvl_plan_still_holds(const kvl_cells *cells, const kvl_plan *p, uint32_t token)
 {
-    uint32_t cell = p->cell[token];
+    return p->filled[token] && kvl_cells_is_used(cells, p->cell[token]);
+}
 
-    if (!kvl_cells_is_used(cells, cell) || cells->pos[cell] != p->pos[token])
-        return false;
-    for (uint32_t k = kvl_plan_owner_begin(p, token); k < p->owner_end[token]; k++)
-        if (kvl_cells_owns(cells, cell, p->owner[k].seq))
-            return true;
-    return false;
+static bool in_runs(const kvl_run *run, uint32_t n_run, uint32_t stream, uint32_t cell)
+{
+    uint32_t low = 0, high = n_run; /* the last run that does not begin behind the cell */
+
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        const kvl_run *r = &run[middle];
+
+        if (r->stream < stream || (r->stream == stream && r->begin <= cell))
+            low = middle;
+        else
+            high = middle;
+    }
+    return n_run && run[low].stream == stream && run[low].begin <= cell && cell < run[low].end;
+}
+
+void kvl_plan_forget(kvl_plan *p, const kvl_run *run, uint32_t n_run)
+{
+    for (uint32_t i = 0; p->n_ubatch && i < p->n_token; i++)
+        p->filled[i] = p->filled[i] && !in_runs(run, n_run, p->stream[i], p->cell[i]);
 }
 
 void kvl_plan_fini(kvl_plan *p)
@@ -212,6 +228,7 @@ void kvl_plan_fini(kvl_plan *p)
     free(p->cell);
     free(p->owner_end);
     free(p->pos);
+    free(p->filled);
     free(p->owner);
     free(p->victim);
     free(p->run);

@@ -16,6 +16,7 @@ typedef struct kvl_plan_ubatch {
 typedef struct kvl_plan_owner {
     kvlazy_seq_id seq;
     kvlazy_pos expect; /* pos_max before this ubatch; ANY: not the sequence's first token of the ubatch */
+    uint32_t n_token;  /* of the sequence in this ubatch, noted with the first one; else 0 */
 } kvl_plan_owner;
 
 #define KVL_EXPECT_ANY INT32_MIN
@@ -27,11 +28,13 @@ typedef struct kvl_victim {
 } kvl_victim;
 
 typedef struct kvl_plan {
+    uint64_t batch; /* group.n_opened of the batch that it is for */
     uint32_t n_ubatch, n_token, n_owner;
     uint32_t cap_ubatch, cap_token, cap_owner;
     kvl_plan_ubatch *ubatch;
     uint32_t *stream, *cell, *owner_end; /* [n_token] */
     kvlazy_pos *pos;                     /* [n_token] */
+    bool *filled;                        /* [n_token]: it went into its cell, and nothing else did since */
     kvl_plan_owner *owner;               /* [n_owner]: those of token i end at owner_end[i] */
     kvl_victim *victim;                  /* [n_token]; NULL without a window */
     kvl_run *run;                        /* [cap_token], scratch */
@@ -68,7 +71,10 @@ kvl_plan_ubatch *kvl_plan_find(kvl_plan *plan, const kvlazy_slot *slot);
 /* A ubatch has the tokens that were planned: so many, at these positions, with these owners. */
 bool kvl_plan_matches(const kvl_plan *plan, const kvl_plan_ubatch *planned, const kvlazy_ubatch *ubatch);
 
-/* The planned cell holds the planned token, for one of its owners at least. */
+/* The planned cell holds what apply put there, whatever its position and owners are by now. */
 bool kvl_plan_still_holds(const kvl_cells *cells, const kvl_plan *plan, uint32_t token);
+
+/* Other tokens come into these cells, runs that ascend by stream and cell: what was planned for them is gone. */
+void kvl_plan_forget(kvl_plan *plan, const kvl_run *run, uint32_t n_run);
 
 #endif

@@ -84,7 +84,7 @@ int kvl_share_join(kvl_share *share, kvlazy_pool *p, uint64_t min_bytes, uint32_
     return fits ? KVLAZY_OK : KVLAZY_EBUDGET;
 }
 
-void kvl_share_leave(kvl_share *share)
+void kvl_share_leave(kvl_share *share, uint32_t n_own)
 {
     kvlazy_pool *p = share->pool;
     kvl_share **at;
@@ -92,7 +92,7 @@ void kvl_share_leave(kvl_share *share)
     if (!p)
         return;
     pthread_mutex_lock(&p->lock);
-    while (share->n_pin)
+    while (share->n_pin > n_own)
         pthread_cond_wait(&p->unpinned, &p->lock);
     for (at = &p->first; *at != share;)
         at = &(*at)->next;

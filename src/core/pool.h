@@ -28,6 +28,7 @@ struct kvlazy_pool {
     pthread_cond_t unpinned;
     uint64_t budget_bytes, taken_bytes, min_bytes, weight;
     uint32_t n_share;
+    uint32_t n_call;   /* calls that ask caches, and will come back */
     uint64_t n_joined; /* so far */
     uint64_t n_reclaim, reclaimed_bytes;
     kvl_share *first;
@@ -43,9 +44,9 @@ static inline bool kvl_is_pool(const kvlazy_pool *pool)
 /* Joins with nothing taken. KVLAZY_EBUDGET: the minimum is more than is free, or all minima more than the pool. */
 int kvl_share_join(kvl_share *share, kvlazy_pool *pool, uint64_t min_bytes, uint32_t weight);
 
-/* Leaves, once nobody asks it to shrink any more: nobody will. What it took it has, and may resize, until the pages are
- * gone and it is given back. */
-void kvl_share_leave(kvl_share *share);
+/* Leaves, once no other thread asks it to shrink any more (n_own: pins that this thread itself holds, and will not take
+ * back). What it took it has, and may resize, until the pages are gone and it is given back. */
+void kvl_share_leave(kvl_share *share, uint32_t n_own);
 void kvl_share_give_back(const kvl_share *share);
 
 /* The share becomes so large. Answers false when it cannot grow so far; it is as it was then. */

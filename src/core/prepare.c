@@ -64,6 +64,18 @@ static int measure(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch, u
                                                         : KVLAZY_OK;
 }
 
+/* K of a stream of the batch waits to be rotated. */
+static bool waits_for_rotation(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch)
+{
+    if (KVL_LIKELY(!kvl_waits_for_rotation(c)))
+        return false;
+    for (uint32_t b = 0; b < n_ubatch; b++)
+        for (uint32_t i = 0; i < u[b].n_token; i++)
+            if (kvl_stream_of(c, owner_of(&u[b], i, 0))->cells.n_shifted)
+                return true;
+    return false;
+}
+
 /* ------------------------------------------------------------------------------------------- positions */
 
 /* One more token of a sequence. Answers false when it breaks a sequence that has tokens; what a sequence
@@ -76,7 +88,7 @@ static bool follow(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, uint32_t *
 
     if (!s->n_new) {
         c->plan.order[(*n_seq)++] = id;
-        s->low = INT32_MAX;
+        s->planned_low = INT32_MAX;
         s->high = kvl_index_max(index);
         s->unordered = false;
         s->mark_ubatch = 0;
@@ -89,7 +101,7 @@ static bool follow(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, uint32_t *
     s->unordered |= !follows && !planes; /* with planes gaps are allowed, so any order is */
     s->n_new++;
     s->last = pos;
-    s->low = pos < s->low ? pos : s->low;
+    s->planned_low = pos < s->planned_low ? pos : s->planned_low;
     return true;
 }
 
@@ -109,11 +121,16 @@ static bool follow_owners(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t numb
             return false;
         }
         s->mark = p->n_token;
-        p->owner[p->n_owner++] = (kvl_plan_owner){id, s->mark_ubatch == number + 1 ? KVL_EXPECT_ANY : s->high};
+        bool first = s->mark_ubatch != number + 1;
+        if (first)
+            s->first_owner = p->n_owner;
+        p->owner[p->n_owner++] = (kvl_plan_owner){.seq = id, .expect = first ? s->high : KVL_EXPECT_ANY};
+        p->owner[s->first_owner].n_token++;
         s->mark_ubatch = number + 1;
         s->high = u->pos[i] > s->high ? u->pos[i] : s->high;
     }
     p->owner_end[p->n_token] = p->n_owner;
+    p->filled[p->n_token] = false;
     p->pos[p->n_token++] = u->pos[i];
     return true;
 }
@@ -143,14 +160,15 @@ static bool has_gap(kvlazy_cache *c, kvlazy_seq_id id)
     return false;
 }
 
-/* A sequence without tokens starts anywhere, but where eviction emptied it, it starts anew. */
+/* A sequence without tokens starts anywhere, unless the engine may believe in tokens that are not there. */
 static bool starts_badly(kvlazy_cache *c, kvlazy_seq_id id)
 {
     const kvl_seq *s = &c->seq[id];
 
     if (kvl_index_of(c, id)->n)
         return false;
-    return (s->evicted && s->low != 0) || !kvl_window_may_start(c, id, s->low) || (s->unordered && has_gap(c, id));
+    return kvl_seq_must_start_anew(c, id) || !kvl_window_may_start(c, id, s->planned_low) ||
+           (s->unordered && has_gap(c, id));
 }
 
 static int check_positions(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch, uint32_t *n_seq)
@@ -216,7 +234,7 @@ static int make_plan(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ub
     uint32_t n_seq = 0;
 
     int status = measure(c, ubatch, n_ubatch, &n_token, &n_owner);
-    if (!status && kvl_waits_for_rotation(c))
+    if (!status && waits_for_rotation(c, ubatch, n_ubatch))
         status = KVLAZY_ESHIFT;
     if (!status)
         status = kvl_plan_reserve(&c->plan, n_ubatch, (uint32_t)n_token, (uint32_t)n_owner, kvl_has_window(c));
@@ -251,6 +269,7 @@ int kvl_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch,
         };
     p->n_ubatch = n_ubatch;
     kvl_batch_open(c);
+    p->batch = c->group->n_opened;
     return KVLAZY_OK;
 }
 

@@ -16,15 +16,50 @@ bool kvl_normalise_range(kvlazy_pos *p0, kvlazy_pos *p1)
     return *p0 < *p1;
 }
 
-/* ------------------------------------------------------------------------------------------- removing */
+/* ------------------------------------------------------------------------------------------- whole sequences */
 
-/* The range takes some of a sequence and leaves some. */
-static bool is_partial(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
+bool kvl_seq_is_torn_by(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
 {
     const kvl_index *index = kvl_index_of(c, seq);
     uint32_t taken = kvl_index_below(index, p1) - kvl_index_below(index, p0);
 
-    return taken && taken < index->n;
+    return c->params.shrink == KVLAZY_SHRINK_WHOLE && taken && taken < index->n;
+}
+
+/* Cells of `seq` in [p0, p1) that fall below 0 are taken from every owner, and some owner would keep others. */
+static bool is_torn_by_motion(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, kvl_motion motion)
+{
+    const kvl_cells *cells = &kvl_stream_of(c, seq)->cells;
+    kvlazy_pos end = motion.delta < 0 ? (kvlazy_pos)kvl_min((uint64_t)-motion.delta, (uint64_t)p1) : 0;
+
+    if (KVL_LIKELY(c->params.shrink != KVLAZY_SHRINK_WHOLE || end <= p0))
+        return false;
+    for (uint32_t i = 0; i < cells->n_seq; i++) {
+        const kvl_index *index = &cells->index[i];
+        uint32_t n = 0;
+
+        for (uint32_t k = kvl_index_below(index, p0); k < index->n && kvl_index_at(index, k).pos < end; k++)
+            n += kvl_cells_owns(cells, kvl_index_at(index, k).cell, seq);
+        if (n && n < index->n)
+            return true;
+    }
+    return false;
+}
+
+bool kvl_seq_must_start_anew(kvlazy_cache *c, kvlazy_seq_id seq)
+{
+    return !kvl_index_of(c, seq)->n && c->seq[seq].evicted && c->seq[seq].planned_low != 0;
+}
+
+/* ------------------------------------------------------------------------------------------- removing */
+
+/* Tokens stay on both sides of the range. */
+static bool splits(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
+{
+    const kvl_index *index = kvl_index_of(c, seq);
+    uint32_t begin = kvl_index_below(index, p0), end = kvl_index_below(index, p1);
+
+    return begin && begin < end && end < index->n;
 }
 
 /* Only a removal of the whole says that the engine starts anew: after a bounded one it may still believe in
@@ -39,7 +74,8 @@ static bool remove_range(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvla
         c->seq[seq].evicted = false;
         c->seq[seq].lost_end = 0;
     }
-    kvl_window_refill(c, seq, p0, p1, now_ms);
+    if (n || kvl_window_any_holds(c, seq, 0, INT32_MAX)) /* else nothing was removed, here or in a linked cache */
+        kvl_window_refill(c, seq, p0, p1, now_ms);
     return n > 0;
 }
 
@@ -50,11 +86,11 @@ int kvl_seq_rm(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
 
     if (!kvl_normalise_range(&p0, &p1))
         return KVLAZY_OK;
-    for (kvlazy_seq_id i = first; c->params.shrink == KVLAZY_SHRINK_WHOLE && i < end; i++)
-        if (is_partial(c, i, p0, p1))
+    for (kvlazy_seq_id i = first; i < end; i++)
+        if (kvl_seq_is_torn_by(c, i, p0, p1))
             return KVLAZY_ENOTSUP;
     for (kvlazy_seq_id i = first; i < end; i++) /* what stays on both sides of a range takes one run more */
-        if (is_partial(c, i, p0, p1) && kvl_cells_reserve_seq(&kvl_stream_of(c, i)->cells, i, 1))
+        if (splits(c, i, p0, p1) && kvl_cells_reserve_seq(&kvl_stream_of(c, i)->cells, i, 1))
             return KVLAZY_ENOMEM;
     uint64_t now_ms = kvl_now(c);
     for (kvlazy_seq_id i = first; i < end; i++)
@@ -68,6 +104,7 @@ void kvl_seq_keep(kvlazy_cache *c, kvlazy_seq_id seq)
 {
     kvl_cells *cells = &kvl_stream_of(c, seq)->cells;
     uint64_t now_ms = kvl_now(c);
+    uint32_t n_used = cells->n_used;
 
     kvl_cells_keep_only(cells, seq, now_ms);
     for (uint32_t i = 0; i < cells->n_seq; i++)
@@ -76,7 +113,8 @@ void kvl_seq_keep(kvlazy_cache *c, kvlazy_seq_id seq)
             c->seq[cells->seq_first + i].evicted = false;
             c->seq[cells->seq_first + i].lost_end = 0;
         }
-    kvl_note_fallow(c, now_ms);
+    if (cells->n_used < n_used)
+        kvl_note_fallow(c, now_ms);
 }
 
 void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
@@ -113,8 +151,11 @@ int kvl_seq_move(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p
     if (!kvl_normalise_range(&p0, &p1) || (motion.delta == 0 && motion.divisor == 1))
         return KVLAZY_OK;
     uint32_t begin = kvl_index_below(index, p0), end = kvl_index_below(index, p1);
-    if (begin == end)
+    bool moves = begin < end && (motion.delta != 0 || kvl_index_at(index, end - 1).pos > 0); /* 0 / d is 0 */
+    if (!moves)
         return KVLAZY_OK;
+    if (is_torn_by_motion(c, seq, p0, p1, motion))
+        return KVLAZY_ENOTSUP;
     if (kvl_index_at(index, end - 1).pos + motion.delta >= INT32_MAX) {
         kvl_log_note(&c->log, KVLAZY_LOG_ERROR,
                      "seq_add: sequence %" PRId32 " position %" PRId32 " + %" PRId64 " is out of range", seq,
@@ -130,7 +171,8 @@ int kvl_seq_move(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p
     kvl_cells_reposition(cells, motion, now_ms);
     kvl_note_activity(c, seq, now_ms);
     kvl_note_fallow(c, now_ms);
-    kvl_window_refill(c, seq, 0, 0, now_ms); /* a shift can bring what was lost into the window */
+    kvl_window_refill(c, seq, 0, 0, now_ms); /* a shift can bring what was lost into the window, of each owner */
+    kvl_window_refill_stream(c, cells, now_ms);
     return KVLAZY_OK;
 }
 

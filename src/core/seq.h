@@ -15,17 +15,24 @@ typedef struct kvl_seq {
     bool pending;        /* tokens applied that no end_batch has stamped yet */
     kvlazy_pos lost_end; /* recycling took positions below this; 0: none */
     bool torn;           /* a linked window emptied it, and this cache is still to follow */
-    bool evicted;        /* eviction took tokens, and the engine has not gone on or let go of the rest since */
+    bool evicted; /* eviction took tokens, or a copy onto it while it was empty was refused; and the engine has not
+                     gone on or let go of the rest since */
+    kvlazy_pos planned_low; /* smallest position that the last plan has for it */
 
     /* scratch of prepare */
-    uint64_t mark;              /* token last seen in, so that an owner named twice counts once */
-    uint32_t mark_ubatch;       /* ubatch last seen in, + 1 */
-    uint32_t n_new;             /* tokens so far */
-    kvlazy_pos last, low, high; /* newest, smallest and largest position so far */
-    bool unordered;             /* positions so far did not rise by 0 or 1 */
-    uint32_t n_run, run_cell;   /* of the planned tokens: room their runs need, and what goes on with the last */
+    uint64_t mark;            /* token last seen in, so that an owner named twice counts once */
+    uint32_t mark_ubatch;     /* ubatch last seen in, + 1 */
+    uint32_t first_owner;     /* entry of plan.owner for its first token there */
+    uint32_t n_new;           /* tokens so far */
+    kvlazy_pos last, high;    /* newest and largest position so far */
+    bool unordered;           /* positions so far did not rise by 0 or 1 */
+    uint32_t n_run, run_cell; /* of the planned tokens: room their runs need, and what goes on with the last */
     kvlazy_pos run_pos, run_top;
     uint32_t recycle_at; /* with a window: index entries before this were looked at */
+
+    /* scratch of window */
+    uint32_t n_undone;      /* tokens that undo takes */
+    kvlazy_pos undone_from; /* the lowest of their positions */
 } kvl_seq;
 
 /* The sequences with tokens that no end_batch has stamped yet. */
@@ -39,6 +46,12 @@ bool kvl_normalise_range(kvlazy_pos *p0, kvlazy_pos *p1);
 
 /* Some K of some stream waits to be rotated. */
 bool kvl_waits_for_rotation(const kvlazy_cache *cache);
+
+/* It has no tokens, the engine may believe that it has, and the plan does not start it at 0. */
+bool kvl_seq_must_start_anew(kvlazy_cache *cache, kvlazy_seq_id seq);
+
+/* KVLAZY_SHRINK_WHOLE is kept: a call that takes or copies [p0, p1) of the sequence would leave part of it. */
+bool kvl_seq_is_torn_by(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
 
 /* What kvlazy_seq_rm, _keep, _add and _div do, with valid ids (seq -1 for all in kvl_seq_rm). */
 int kvl_seq_rm(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);

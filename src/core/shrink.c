@@ -52,6 +52,11 @@ static kvl_shrink_next end(kvlazy_cache *c, kvl_shrink *s, int status)
     return KVL_SHRINK_DONE;
 }
 
+void kvl_shrink_stop(kvlazy_cache *c, kvl_shrink *s, int status)
+{
+    end(c, s, status);
+}
+
 /* ------------------------------------------------------------------------------------------- beginning */
 
 /* No stream of the group was active for a while, if not for all of the idle time. */

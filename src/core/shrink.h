@@ -60,6 +60,9 @@ kvl_shrink_next kvl_shrink_step(kvlazy_cache *cache, kvl_shrink *shrink);
 void kvl_shrink_answer(kvlazy_cache *cache, kvl_shrink *shrink, bool kept);
 void kvl_shrink_resume(kvlazy_cache *cache, kvl_shrink *shrink);
 
+/* It ends here, with this status: a callback destroyed the cache, or a linked one that was asked. */
+void kvl_shrink_stop(kvlazy_cache *cache, kvl_shrink *shrink, int status);
+
 /* How long until a look at the group can matter, right after one. */
 uint64_t kvl_shrink_next_in(kvlazy_cache *cache, uint64_t now_ms);
 

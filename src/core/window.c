@@ -217,6 +217,16 @@ void kvl_window_take(kvlazy_cache *c, const kvl_plan_ubatch *b)
     kvl_note_fallow(c, now_ms);
 }
 
+void kvl_window_note_undone(kvlazy_cache *c, const kvl_cells *cells, uint32_t cell)
+{
+    for (kvlazy_seq_id o = -1; kvl_has_window(c) && (o = kvl_cells_next_owner(cells, cell, o + 1)) >= 0;) {
+        kvl_seq *s = &c->seq[o];
+
+        if (!s->n_undone++ || cells->pos[cell] < s->undone_from)
+            s->undone_from = cells->pos[cell];
+    }
+}
+
 void kvl_window_give_up(kvlazy_cache *c, const kvl_plan_ubatch *b, uint64_t now_ms)
 {
     const kvl_plan *p = &c->plan;
@@ -227,6 +237,11 @@ void kvl_window_give_up(kvlazy_cache *c, const kvl_plan_ubatch *b, uint64_t now_
         p->victim[i].seq = -1; /* the cell is empty now, and that is what a second apply finds */
         for (uint32_t k = kvl_plan_owner_begin(p, i); k < p->owner_end[i]; k++)
             kvl_window_refill(c, p->owner[k].seq, p->pos[i], INT32_MAX, now_ms);
+    }
+    for (kvlazy_seq_id id = 0; id < (kvlazy_seq_id)c->params.n_seq_max; id++) {
+        if (c->seq[id].n_undone)
+            kvl_window_refill(c, id, c->seq[id].undone_from, INT32_MAX, now_ms);
+        c->seq[id].n_undone = 0;
     }
 }
 
@@ -289,8 +304,14 @@ void kvl_window_refill(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy
     tear(c, seq, now_ms);
 }
 
-/* Some cache of the group holds tokens of the sequence in the range. */
-static bool any_holds(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
+void kvl_window_refill_stream(kvlazy_cache *c, const kvl_cells *cells, uint64_t now_ms)
+{
+    for (uint32_t i = 0; kvl_has_window(c) && i < cells->n_seq; i++)
+        if (cells->index[i].n)
+            kvl_window_refill(c, (kvlazy_seq_id)(cells->seq_first + i), 0, 0, now_ms);
+}
+
+bool kvl_window_any_holds(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
 {
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
         if (kvl_index_below(kvl_index_of(m, seq), p0) < kvl_index_below(kvl_index_of(m, seq), p1))
@@ -302,7 +323,7 @@ static bool any_holds(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_
  * lost. */
 void kvl_window_copied(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
 {
-    if (!kvl_has_window(c) || !any_holds(c, src, p0, p1))
+    if (!kvl_has_window(c) || !kvl_window_any_holds(c, src, p0, p1))
         return;
     kvlazy_pos *lost_end = &c->seq[dst].lost_end, src_lost_end = c->seq[src].lost_end;
     const kvl_index *index = kvl_index_of(c, dst);

@@ -18,6 +18,9 @@ bool kvl_window_may_take(kvlazy_cache *cache, const kvl_cells *cells, uint32_t c
 /* Before a ubatch is recorded: its victims are taken, and with them what their sequences hold at or below. */
 void kvl_window_take(kvlazy_cache *cache, const kvl_plan_ubatch *ubatch);
 
+/* Before undo empties a cell: its owners, of the plan or not, lose a token. */
+void kvl_window_note_undone(kvlazy_cache *cache, const kvl_cells *cells, uint32_t cell);
+
 /* After a ubatch was undone: victims stay gone, and a sequence whose next token would miss some is emptied. */
 void kvl_window_give_up(kvlazy_cache *cache, const kvl_plan_ubatch *ubatch, uint64_t now_ms);
 
@@ -33,6 +36,12 @@ bool kvl_window_may_start(const kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_p
 /* After a removal of [p0, p1): empties a sequence whose next token would miss what recycling took; linked caches follow
  * when they were told of the removal, or at the next call that is not about one sequence. */
 void kvl_window_refill(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms);
+
+/* The same for every sequence of a stream that still has tokens: positions of shared cells moved. */
+void kvl_window_refill_stream(kvlazy_cache *cache, const kvl_cells *cells, uint64_t now_ms);
+
+/* Some cache of the group holds tokens of the sequence in the range. */
+bool kvl_window_any_holds(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
 
 /* Empties, in this cache or in all the group, what linked windows emptied. */
 void kvl_window_follow(kvlazy_cache *cache);

@@ -7,6 +7,7 @@
  *     kv:   positions: 0..7 100..107 8..11
  */
 #include "api/door.h"
+#include "core/lock.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -58,7 +59,14 @@ static void add_positions(char *text, size_t bytes, const seen_cell *cell, uint3
     }
 }
 
-static void draw_line(const kvl_log *log, const seen_cell *cell, uint32_t first, uint32_t n)
+/* A sink may destroy the cache, and is told nothing more then. */
+static void tell(const kvlazy_cache *c, const kvl_log *log, const char *text)
+{
+    if (kvl_is_cache(c))
+        log->sink(log->ctx, KVLAZY_LOG_DEBUG, text);
+}
+
+static void draw_line(const kvlazy_cache *c, const kvl_log *log, const seen_cell *cell, uint32_t first, uint32_t n)
 {
     char marks[CELLS_A_LINE + 1] = "", text[KVL_LOG_LINE_BYTES];
     uint32_t n_live = 0;
@@ -69,18 +77,21 @@ static void draw_line(const kvl_log *log, const seen_cell *cell, uint32_t first,
     }
     marks[n] = 0;
     snprintf(text, sizeof text, "%s: cells %" PRIu32 "..%" PRIu32 ": %s", log->name, first, first + n - 1, marks);
-    log->sink(log->ctx, KVLAZY_LOG_DEBUG, text);
+    tell(c, log, text);
     if (!n_live)
         return;
     snprintf(text, sizeof text, "%s:   positions:", log->name);
     add_positions(text, sizeof text, cell, n);
-    log->sink(log->ctx, KVLAZY_LOG_DEBUG, text);
+    tell(c, log, text);
 }
 
-int kvlazy_draw(const kvlazy_cache *c, uint32_t stream)
+int kvlazy_draw(const kvlazy_cache *cache, uint32_t stream)
 {
-    if (kvl_enter(c, KVL_DOOR_LOOK))
-        return KVLAZY_EINVAL;
+    kvlazy_cache *c = kvl_mutable(cache); /* only the lock is released */
+
+    int status = kvl_enter(c, KVL_DOOR_LOOK);
+    if (status)
+        return status;
     if (kvl_has_engine_cells(c))
         return kvl_leave(c, KVLAZY_ENOTSUP);
     if (stream >= c->params.n_stream)
@@ -97,10 +108,10 @@ int kvlazy_draw(const kvlazy_cache *c, uint32_t stream)
         return kvl_leave(c, KVLAZY_ENOMEM);
     for (uint32_t i = 0; i < n_cell; i++)
         cell[i] = (seen_cell){cells->pos[i], mark_of(cells, i)};
-    kvl_leave(c, KVLAZY_OK);
-
+    kvl_begin_telling(c);
     for (uint32_t i = 0; i < n_cell; i += CELLS_A_LINE)
-        draw_line(&log, cell + i, i, (uint32_t)kvl_min(CELLS_A_LINE, n_cell - i));
+        draw_line(c, &log, cell + i, i, (uint32_t)kvl_min(CELLS_A_LINE, n_cell - i));
+    kvl_end_telling(c);
     free(cell);
-    return KVLAZY_OK;
+    return kvl_leave(c, KVLAZY_OK);
 }

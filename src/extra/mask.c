@@ -416,13 +416,25 @@ static int reserve_scratch(kvlazy_cache *c, uint32_t n_kv)
     return KVLAZY_OK;
 }
 
+static const uint16_t mask_end[] = {
+    KVL_END(kvlazy_mask_info, data),       KVL_END(kvlazy_mask_info, data_bytes),
+    KVL_END(kvlazy_mask_info, row_stride), KVL_END(kvlazy_mask_info, n_kv),
+    KVL_END(kvlazy_mask_info, type),       KVL_END(kvlazy_mask_info, causal),
+    KVL_END(kvlazy_mask_info, alibi),      0,
+};
+
+_Static_assert(KVL_IS_LAST(kvlazy_mask_info, alibi), "a member is not among the ends");
+
 int kvlazy_mask(const kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch,
                 const kvlazy_mask_info *mask)
 {
     job j = {.cache = (kvlazy_cache *)(uintptr_t)cache /* its scratch is used */, .ubatch = ubatch};
 
-    if (!ubatch || !mask || !kvl_struct_fits(mask, sizeof *mask) || kvl_enter(cache, KVL_DOOR_LOOK))
+    if (!ubatch || !mask || !kvl_input_fits(mask, sizeof *mask, mask_end))
         return KVLAZY_EINVAL;
+    int entered = kvl_enter(cache, KVL_DOOR_LOOK);
+    if (entered)
+        return entered;
     if (kvl_has_engine_cells(cache))
         return kvl_leave(cache, KVLAZY_ENOTSUP);
     kvl_struct_copy(&j.mask, sizeof j.mask, mask, mask->struct_size);

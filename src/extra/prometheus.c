@@ -120,9 +120,12 @@ int kvlazy_stats_text(const kvlazy_cache *c, char *text, size_t bytes, size_t *n
     kvlazy_stats_info stats = {.struct_size = sizeof stats};
     out o = {.text = text, .bytes = text ? bytes : 0};
 
-    if ((!text && !needed) || kvlazy_stats(c, &stats))
+    if ((!text && !needed) || !kvl_is_cache(c))
         return KVLAZY_EINVAL;
-    set_label(&o, c->log.name); /* constant for the life of the cache, so that no lock is needed */
+    set_label(&o, c->log.name); /* constant for the life of the cache, which a sink may end in the next call */
+    int status = kvlazy_stats(c, &stats);
+    if (status)
+        return status;
     put_all(&o, &stats);
     if (needed)
         *needed = o.needed + 1;

@@ -30,6 +30,7 @@ typedef struct entry {
     uint32_t n_hold;     /* holders: the list, the thread, and calls that take a cache away */
     uint32_t n_losing;   /* members that are being taken away; the thread enters no member meanwhile */
     uint32_t n_passing;  /* calls of the reaper that use a member; no member is taken away meanwhile */
+    uint32_t n_stopping; /* of the hooks that the group counts as waiting: threads that stop the reaper */
 } entry;
 
 struct kvlazy_reaper {
@@ -118,9 +119,11 @@ static void on_lose(void *ctx, const kvlazy_cache *member, kvlazy_cache *heir)
     pthread_mutex_lock(&e->reaper->lock);
     e->n_hold++;
     e->n_losing++;
-    if (!heir)
+    if (!heir) { /* the group may go */
+        atomic_fetch_sub(&e->group->n_waiting, e->n_stopping);
+        e->n_stopping = 0;
         detach(e);
-    else if (e->cache == member)
+    } else if (e->cache == member)
         e->cache = heir;
     pthread_mutex_unlock(&e->reaper->lock);
 }
@@ -322,11 +325,15 @@ static void ask_to_stop(kvlazy_reaper *r)
     if (!e || !e->cache || is_own_thread(r))
         return;
     e->n_hold++;
-    e->n_passing++; /* the group must not be freed before its n_waiting was lowered again */
+    e->n_passing++; /* no member is taken away meanwhile, but by a callback of the thread itself */
+    e->n_stopping++;
     atomic_fetch_add(&e->group->n_waiting, 1);
     while (r->visited == e)
         pthread_cond_wait(&r->changed, &r->lock);
-    atomic_fetch_sub(&e->group->n_waiting, 1);
+    if (e->n_stopping) { /* else the thread's callback took the group away */
+        e->n_stopping--;
+        atomic_fetch_sub(&e->group->n_waiting, 1);
+    }
     e->n_passing--;
     drop(e);
 }

@@ -359,6 +359,12 @@ static int host_why_refused(void *ctx, size_t bytes, char *text, size_t text_byt
            say_commit_limit(bytes, text, text_bytes);
 }
 
+static uint64_t host_process_id(void *ctx)
+{
+    (void)ctx;
+    return (uint64_t)getpid();
+}
+
 const kvlazy_mem *kvlazy_mem_host(void)
 {
     static const kvlazy_mem host = {
@@ -376,6 +382,7 @@ const kvlazy_mem *kvlazy_mem_host(void)
         .why_refused = host_why_refused,
         .headroom = kvl_linux_headroom,
         .now_ns = kvl_linux_now_ns,
+        .process_id = host_process_id,
     };
     return &host;
 }

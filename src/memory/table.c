@@ -4,10 +4,23 @@
 
 enum { HUGE_PAGE_BYTES = 2 << 20 }; /* where the host does not say */
 
+static const uint16_t mem_end[] = {
+    KVL_END(kvlazy_mem, ctx),          KVL_END(kvlazy_mem, page_bytes),
+    KVL_END(kvlazy_mem, reserve),      KVL_END(kvlazy_mem, unreserve),
+    KVL_END(kvlazy_mem, commit),       KVL_END(kvlazy_mem, decommit),
+    KVL_END(kvlazy_mem, resident),     KVL_END(kvlazy_mem, now_ms),
+    KVL_END(kvlazy_mem, set_writable), KVL_END(kvlazy_mem, huge_page_bytes),
+    KVL_END(kvlazy_mem, traits),       KVL_END(kvlazy_mem, why_refused),
+    KVL_END(kvlazy_mem, headroom),     KVL_END(kvlazy_mem, now_ns),
+    KVL_END(kvlazy_mem, process_id),   0,
+};
+
+_Static_assert(KVL_IS_LAST(kvlazy_mem, process_id), "a member is not among the ends");
+
 bool kvl_table_read(const kvlazy_mem *theirs, kvlazy_mem *mem)
 {
     theirs = theirs ? theirs : kvlazy_mem_host();
-    if (!kvl_struct_fits(theirs, sizeof *mem) || theirs->struct_size < offsetof(kvlazy_mem, set_writable))
+    if (!kvl_input_fits(theirs, sizeof *mem, mem_end) || theirs->struct_size < offsetof(kvlazy_mem, set_writable))
         return false;
     *mem = (kvlazy_mem){.struct_size = sizeof *mem};
     kvl_struct_copy(mem, sizeof *mem, theirs, theirs->struct_size);
@@ -39,6 +52,11 @@ uint64_t kvl_host_headroom(const kvlazy_mem *mem, const char *root)
 uint64_t kvl_host_now_ns(const kvlazy_mem *mem)
 {
     return mem->now_ns ? mem->now_ns(mem->ctx) : 0;
+}
+
+uint64_t kvl_host_process(const kvlazy_mem *mem)
+{
+    return mem->process_id ? mem->process_id(mem->ctx) : 0;
 }
 
 const char *kvl_host_why(const kvlazy_mem *mem, uint64_t bytes, char text[KVL_WHY_BYTES])

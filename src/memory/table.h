@@ -24,6 +24,9 @@ uint64_t kvl_host_headroom(const kvlazy_mem *mem, const char *root);
 /* A clock for histograms; 0: there is none. */
 uint64_t kvl_host_now_ns(const kvlazy_mem *mem);
 
+/* A number of this process; 0: it never forks. */
+uint64_t kvl_host_process(const kvlazy_mem *mem);
+
 /* Why a host refused so much, ": RLIMIT_AS is 1.0G" to go on with in a line; "" where no reason is known. */
 enum { KVL_WHY_BYTES = 80 };
 const char *kvl_host_why(const kvlazy_mem *mem, uint64_t bytes, char text[KVL_WHY_BYTES]);
