@@ -410,6 +410,15 @@ static uint64_t fake_now(void *ctx)
     return now;
 }
 
+static uint64_t fake_count(void *ctx, int what, uint64_t change)
+{
+    struct fake_mem *fake = begin(ctx);
+    uint64_t sum = fake->sum[what] += change;
+
+    end(fake);
+    return sum;
+}
+
 void fake_init(struct fake_mem *fake)
 {
     memset(fake, 0, sizeof *fake);
@@ -427,6 +436,7 @@ void fake_init(struct fake_mem *fake)
         .decommit = fake_decommit,
         .resident = fake_resident,
         .now_ms = fake_now,
+        .count = fake_count,
     };
 }
 

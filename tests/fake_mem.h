@@ -72,6 +72,7 @@ struct fake_mem {
     uint64_t n_call[FAKE_KINDS];
     uint64_t committed_bytes, decommitted_bytes; /* in the model now; ever taken back (pages that were committed) */
     uint64_t charged_bytes;                      /* writable now */
+    uint64_t sum[KVLAZY_COUNTS];                 /* what caches took, and were promised */
     struct fake_call log[FAKE_LOG]; /* commit, decommit, reserve, unreserve, set_writable; the first FAKE_LOG since
                                        fake_forget */
     size_t n_log;

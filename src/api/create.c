@@ -136,8 +136,8 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
     if (p->cell_ops)
         c->engine.ops = *p->cell_ops;
     c->params.cell_ops = NULL;
-    uint32_t traits = kvl_host_traits(&c->mem);
-    c->rows.commits_ahead = !(p->flags & KVLAZY_NO_COMMIT_AHEAD) && !(traits & (KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED));
+    uint32_t traits = kvl_host_traits(&c->mem), never = KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED | KVLAZY_HOST_FAULTS;
+    c->rows.commits_ahead = !(p->flags & KVLAZY_NO_COMMIT_AHEAD) && !(traits & never);
     c->log = *log;
     c->decay.fallow_due_ms = c->decay.retry_ms = KVL_NEVER;
     c->plan.refused_seq = -1;

@@ -8,33 +8,55 @@
 
 /* ------------------------------------------------------------------------------------------- making room */
 
-int kvl_make_room(kvlazy_cache *c, uint64_t n_more)
+/* Planned cells are kept too, but those of tokens that were applied: these are live, or gone again. */
+static void keep_unapplied(kvlazy_cache *c)
 {
-    uint64_t n_kept = kvl_needed_pages(c);
+    const kvl_plan *p = &c->plan;
 
-    if (kvl_limits_check(c, n_kept))
+    for (const kvl_plan_ubatch *b = p->ubatch; c->group->open && b < p->ubatch + p->n_ubatch; b++)
+        for (uint32_t i = b->token_begin; !b->applied && i < b->token_end; i++)
+            if (p->cell[i] < c->stream[p->stream[i]].cells.n_cell)
+                kvl_bit_set(c->stream[p->stream[i]].cells.keep, p->cell[i]);
+}
+
+/* n_more pages are too many on top of those that are touched or promised: free pages outside the kept cells go back, if
+ * what is kept then fits. KVLAZY_EBUDGET: it does not, or the host would not take them. */
+static int make_room(kvlazy_cache *c, uint64_t n_more)
+{
+    if (kvl_limits_check(c, kvl_needed_pages(c)))
         return KVLAZY_EBUDGET;
     kvl_release_outside_keep(c);
     return kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more) ? KVLAZY_OK : KVLAZY_EBUDGET;
 }
 
+/* What an open plan was promised is its own: pages for anything else come on top. Runs of the plan itself take of it.
+ */
+static uint64_t pages_on_top(const kvlazy_cache *c, const kvl_run *run)
+{
+    return kvl_rows_gathered(&c->rows) + (run == c->plan.run ? 0 : kvl_rows_outstanding(&c->rows));
+}
+
+static bool fits_on_top(kvlazy_cache *c, uint64_t n_more)
+{
+    return !n_more || !kvl_limits_any(c) || kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more);
+}
+
 bool kvl_runs_fit(kvlazy_cache *c)
 {
-    uint64_t n_more = kvl_rows_gathered(&c->rows);
-
-    return !n_more || !kvl_limits_any(c) || kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more);
+    return !kvl_rows_gathered(&c->rows) || fits_on_top(c, pages_on_top(c, NULL));
 }
 
 int kvl_fit_runs(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
 {
-    uint64_t n_more = kvl_rows_gathered(&c->rows);
+    uint64_t n_more = pages_on_top(c, run);
 
-    if (kvl_runs_fit(c))
+    if (!kvl_rows_gathered(&c->rows) || fits_on_top(c, n_more))
         return KVLAZY_OK;
     kvl_keep_live(c);
+    keep_unapplied(c);
     for (const kvl_run *r = run; r < run + n_run; r++)
         kvl_bits_fill(c->stream[r->stream].cells.keep, r->begin, r->end, true);
-    int status = kvl_make_room(c, n_more);
+    int status = make_room(c, n_more);
     return status ? status : kvl_rows_want(&c->rows, run, n_run); /* making room gathers too */
 }
 
@@ -83,7 +105,7 @@ int kvl_fit_plan(kvlazy_cache *c)
     if (!n_more || kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more))
         return KVLAZY_OK;
     keep_planned(c, c->plan.n_token);
-    int status = kvl_make_room(c, n_more);
+    int status = make_room(c, n_more);
     if (status)
         c->plan.refused_seq = kvl_plan_first_owner(&c->plan, first_unfit(c));
     return status;

@@ -8,12 +8,8 @@
 
 #include "core/cache.h"
 
-/* n_more pages are too many on top of the touched ones: free pages outside the kept cells go back, if what is kept then
- * fits. KVLAZY_EBUDGET: it does not, or the host would not take them. */
-int kvl_make_room(kvlazy_cache *cache, uint64_t n_more);
-
-/* Runs that were gathered fit on top of live cells as they are; or after room was made, and then they are gathered
- * anew: KVLAZY_EBUDGET, KVLAZY_ENOMEM. */
+/* Runs that were gathered fit on top of live cells and of what an open plan was promised, as they are; or after room
+ * was made, and then they are gathered anew: KVLAZY_EBUDGET, KVLAZY_ENOMEM. Runs in plan.run are those of the plan. */
 bool kvl_runs_fit(kvlazy_cache *cache);
 int kvl_fit_runs(kvlazy_cache *cache, const kvl_run *run, uint32_t n_run);
 

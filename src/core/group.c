@@ -32,6 +32,7 @@ static void join(kvl_group *group, kvlazy_cache *c)
         end = &(*end)->next;
     *end = c;
     c->group = group;
+    c->rows.account = &group->account;
     c->decay.epoch_ms = c->decay.aged_ms = group->now_ms;
     kvl_arenas_use(c); /* from here on other threads may look at it */
 }
@@ -78,6 +79,7 @@ void kvl_group_leave(kvlazy_cache *c)
     kvl_lock(c);
     kvl_wait_for_calls(group); /* a line of its log may be on the way */
     kvl_arenas_leave(c);
+    kvl_rows_count_out(&c->rows);
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;

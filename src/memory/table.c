@@ -36,6 +36,18 @@ uint64_t kvl_host_headroom(const kvlazy_mem *mem, const char *root)
     return mem->headroom ? mem->headroom(mem->ctx, root) : UINT64_MAX;
 }
 
+uint64_t kvl_host_count(const kvlazy_mem *mem, kvl_account *account, int what, uint64_t change)
+{
+    return mem->count ? mem->count(mem->ctx, what, change) : (account->sum[what] += change);
+}
+
+uint64_t kvl_host_max_mappings(const kvlazy_mem *mem)
+{
+    uint64_t n = mem->max_mappings ? mem->max_mappings(mem->ctx) : 0;
+
+    return n ? n : UINT64_MAX;
+}
+
 uint64_t kvl_host_now_ns(const kvlazy_mem *mem)
 {
     return mem->now_ns ? mem->now_ns(mem->ctx) : 0;
