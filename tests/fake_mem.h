@@ -26,7 +26,7 @@ enum fake_kind {
     FAKE_ANY /* reserve, commit, decommit and set_writable together: the calls that a host may refuse */
 };
 
-enum { FAKE_MAPS = 16, FAKE_LOG = 1024 };
+enum { FAKE_MAPS = 32, FAKE_LOG = 1024 };
 
 /* What the byte of a page in fake_map.state says. */
 enum { FAKE_COMMITTED = 1, FAKE_WRITABLE = 2 };
