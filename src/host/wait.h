@@ -13,7 +13,8 @@
 enum { KVL_WOKEN = 1u << 0, KVL_PRESSURE = 1u << 1 };
 
 typedef struct kvl_wait {
-    int wake_fd;
+    int wake_fd;      /* readable: wake up */
+    int ring_fd;      /* what is written to make it so */
     int pressure_fd;  /* -1: nobody tells */
     uint64_t deaf_ms; /* pressure was told: not again until then */
 } kvl_wait;
