@@ -360,6 +360,21 @@ static void linked_caches_count_together(void **state)
     expect(take(f, 0, 1), KVLAZY_EBUDGET);
 }
 
+/* Naive: free pages of the cache itself go before a refusal, and those of the linked one stay. */
+static void linked_caches_give_free_pages(void **state)
+{
+    struct fleet *f = *state;
+
+    add(f, add(f, NULL, 1, 0), 1, 0);
+    others_have(412);
+    ok(take(f, 0, 60));
+    ok(kvlazy_seq_rm(f->cache[0], 0, 16 * 20, -1));
+    expect(take(f, 1, 81), KVLAZY_EBUDGET);
+    assert_int_equal(f->r->fake.committed_bytes, 60 * MIB);
+    ok(take(f, 1, 70));
+    assert_int_equal(f->r->fake.committed_bytes, 90 * MIB);
+}
+
 /* A host that keeps no sums: what is linked counts together all the same. */
 static void linked_caches_of_a_host_without_sums(void **state)
 {
@@ -565,6 +580,7 @@ int main(void)
         FLEET_TEST(an_old_look_does_not_count),
         FLEET_TEST(many_pages_are_worth_a_look),
         FLEET_TEST(linked_caches_count_together),
+        FLEET_TEST(linked_caches_give_free_pages),
         FLEET_TEST(linked_caches_of_a_host_without_sums),
         FLEET_TEST(caches_of_a_process_count_together),
         FLEET_TEST(plans_of_a_process_count_together),

@@ -19,6 +19,25 @@ static void keep_unapplied(kvlazy_cache *c)
                 kvl_bit_set(c->stream[p->stream[i]].cells.keep, p->cell[i]);
 }
 
+static void keep_needed(kvlazy_cache *c)
+{
+    kvl_keep_live(c);
+    keep_unapplied(c);
+}
+
+uint64_t kvl_spare_bytes(kvlazy_cache *c)
+{
+    keep_needed(c);
+    return kvl_spare_pages(c) * kvl_rows_page_bytes(&c->rows);
+}
+
+void kvl_give_spare(kvlazy_cache *c)
+{
+    keep_needed(c);
+    kvl_release_outside_keep(c);
+    kvl_limits_give(c);
+}
+
 /* n_more pages are too many on top of those that are touched or promised: free pages outside the kept cells go back, if
  * what is kept then fits. KVLAZY_EBUDGET: it does not, or the host would not take them. */
 static int make_room(kvlazy_cache *c, uint64_t n_more)
@@ -52,8 +71,7 @@ int kvl_fit_runs(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
 
     if (!kvl_rows_gathered(&c->rows) || fits_on_top(c, n_more))
         return KVLAZY_OK;
-    kvl_keep_live(c);
-    keep_unapplied(c);
+    keep_needed(c);
     for (const kvl_run *r = run; r < run + n_run; r++)
         kvl_bits_fill(c->stream[r->stream].cells.keep, r->begin, r->end, true);
     int status = make_room(c, n_more);

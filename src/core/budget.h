@@ -17,6 +17,10 @@ int kvl_fit_runs(kvlazy_cache *cache, const kvl_run *run, uint32_t n_run);
  * says whose token does not. KVLAZY_ENOMEM. */
 int kvl_fit_plan(kvlazy_cache *cache);
 
+/* Bytes of pages that neither a live cell nor the open plan needs; and they go back. */
+uint64_t kvl_spare_bytes(kvlazy_cache *cache);
+void kvl_give_spare(kvlazy_cache *cache);
+
 /* Tokens that a sequence can still take. */
 uint32_t kvl_room(kvlazy_cache *cache, kvlazy_seq_id seq);
 

@@ -35,13 +35,17 @@ static int64_t taken_since(const kvlazy_cache *c)
     return (int64_t)(kvl_rows_counted(&c->rows, KVLAZY_COUNT_TAKEN) - c->limits.look_taken);
 }
 
-/* So many bytes more are there, beside what is promised already. */
-static bool is_left(const kvlazy_cache *c, uint64_t bytes)
+/* Of what was seen, what all caches took and were promised. */
+static uint64_t bytes_used(const kvlazy_cache *c)
 {
     int64_t since = taken_since(c);
-    uint64_t used = kvl_rows_counted(&c->rows, KVLAZY_COUNT_PROMISED) + (since > 0 ? (uint64_t)since : 0);
 
-    return used <= c->limits.look_bytes && bytes <= c->limits.look_bytes - used;
+    return kvl_rows_counted(&c->rows, KVLAZY_COUNT_PROMISED) + (since > 0 ? (uint64_t)since : 0);
+}
+
+static uint64_t bytes_left(const kvlazy_cache *c)
+{
+    return c->limits.look_bytes - kvl_min(c->limits.look_bytes, bytes_used(c));
 }
 
 /* So much was taken or promised since the look that it says little, with so many bytes on top. */
@@ -62,9 +66,9 @@ static bool machine_has(kvlazy_cache *c, uint64_t bytes, bool takes)
     uint64_t now_ms = kvl_now(c);
     bool is_old = !c->limits.look_ms || now_ms - c->limits.look_ms >= LOOK_MS;
 
-    if (is_old || (is_left(c, bytes) ? takes && is_far_from_look(c, bytes) : taken_since(c) < 0))
+    if (is_old || (bytes <= bytes_left(c) ? takes && is_far_from_look(c, bytes) : taken_since(c) < 0))
         look(c, now_ms);
-    return is_left(c, bytes);
+    return bytes <= bytes_left(c);
 }
 
 /* Two caches that ask at the same time are both promised before either looks whether that was too much. */
@@ -73,7 +77,7 @@ static bool machine_promises(kvlazy_cache *c, uint64_t n_page)
     if (!machine_has(c, n_page * kvl_rows_page_bytes(&c->rows), true))
         return false;
     kvl_rows_promise(&c->rows, n_page);
-    if (!watches_machine(c) || is_left(c, 0))
+    if (!watches_machine(c) || bytes_used(c) <= c->limits.look_bytes)
         return true;
     kvl_rows_promise(&c->rows, -n_page);
     return false;
@@ -132,11 +136,30 @@ void kvl_limits_settle(kvlazy_cache *c)
         kvl_share_resize(&c->limits.share, kvl_rows_touched(&c->rows) * kvl_rows_page_bytes(&c->rows));
 }
 
+void kvl_limits_give(kvlazy_cache *c)
+{
+    uint64_t n_page = kvl_rows_touched(&c->rows) + kvl_rows_outstanding(&c->rows);
+
+    kvl_share_resize(&c->limits.share, kvl_min(c->limits.share.taken_bytes, n_page * kvl_rows_page_bytes(&c->rows)));
+}
+
+uint64_t kvl_limits_missing(kvlazy_cache *c, uint64_t pool_wants, uint64_t machine_wants)
+{
+    uint64_t has = c->limits.share.taken_bytes + (pool_wants ? kvl_share_room(&c->limits.share) : 0);
+    uint64_t missing = pool_wants > has ? pool_wants - has : 0;
+
+    return machine_has(c, machine_wants, false) ? missing : kvl_max(missing, machine_wants - bytes_left(c));
+}
+
 int kvl_limits_check(kvlazy_cache *c, uint64_t n_page)
 {
-    c->limits.pool_wants = 0;
-    if (!within_budget(c, n_page) || !machine_allows(c, n_page))
+    c->limits.pool_wants = c->limits.machine_wants = 0;
+    if (!within_budget(c, n_page))
         return KVLAZY_EBUDGET;
+    if (!machine_allows(c, n_page)) {
+        c->limits.machine_wants = unpromised(c, n_page) * kvl_rows_page_bytes(&c->rows);
+        return KVLAZY_EBUDGET;
+    }
     if (pool_allows(c, n_page))
         return KVLAZY_OK;
     c->limits.pool_wants = n_page * kvl_rows_page_bytes(&c->rows); /* others may have some to give */

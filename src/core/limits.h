@@ -24,6 +24,7 @@ typedef struct kvl_limits {
     uint64_t look_ms;       /* when that was; 0: never */
     kvl_share share;        /* of a pool */
     uint64_t pool_wants;    /* the bytes of a refusal that other caches may help with; 0: none */
+    uint64_t machine_wants; /* the bytes that the machine lacked, which linked caches may help with; 0: none */
 } kvl_limits;
 
 /* Some limit is set at all. */
@@ -36,10 +37,16 @@ bool kvl_limits_take(kvlazy_cache *cache, uint64_t n_page);
 /* Whether so many would be allowed, for pages that are kept and others that were given back. Takes nothing. */
 bool kvl_limits_allow(kvlazy_cache *cache, uint64_t n_page);
 
-/* The same; a refusal by the pool alone is noted in pool_wants. */
+/* The same; a refusal by the pool alone is noted in pool_wants, one by the machine in machine_wants. */
 int kvl_limits_check(kvlazy_cache *cache, uint64_t n_page);
 
 /* What was taken or promised and not touched is free again: the plan it was for came to nothing, or was followed. */
 void kvl_limits_settle(kvlazy_cache *cache);
+
+/* Pages went back: the pool has all that is neither touched nor promised. */
+void kvl_limits_give(kvlazy_cache *cache);
+
+/* Bytes that the pool, or the machine, lacks still of what was noted in pool_wants or machine_wants. */
+uint64_t kvl_limits_missing(kvlazy_cache *cache, uint64_t pool_wants, uint64_t machine_wants);
 
 #endif
