@@ -119,8 +119,9 @@ typedef struct kvlazy_mem {
      * count together, any others do not know of one another. */
     uint64_t (*count)(void *ctx, int what, uint64_t change);
 
-    /* Mappings that a process may have (Linux: vm.max_map_count); 0: no limit is known. Asked when a cache is created
-     * on a host that refuses a writable reservation. NULL: no limit. */
+    /* Mappings that a process may have (Linux: vm.max_map_count); 0: no limit is known. Asked when a cache is created:
+     * where the host refuses a writable reservation, each part that becomes writable by itself is a mapping. NULL: no
+     * limit. */
     uint64_t (*max_mappings)(void *ctx);
 } kvlazy_mem;
 

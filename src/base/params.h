@@ -16,7 +16,7 @@ enum {
 };
 
 /* Reads the caller's struct, of any version, into a whole one of ours with defaults resolved. KVLAZY_EINVAL
- * or KVLAZY_ENOTSUP with a noted line that names the field and its value. Layers and the memory table stay the
+ * or KVLAZY_ENOTSUP with a noted line that names the field and its value; KVLAZY_ENOMEM. Layers and the memory table stay the
  * caller's. */
 int kvl_params_resolve(const kvlazy_params *asked, kvlazy_params *params, kvl_log *log);
 

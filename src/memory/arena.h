@@ -52,6 +52,7 @@ struct kvlazy_arena {
     bool gives_zeros;    /* a page given back reads zero: probed, some hosts' does not (qemu-user) */
     kvl_block *block;    /* [n_block]; NULL: all of it is writable */
     uint32_t n_block;
+    bool frontier_stuck; /* the host would not take back what lies above one of them: all are to be looked at again */
 
     kvlazy_range *range; /* gathered, ascending */
     uint32_t n_range, cap_range;

@@ -227,7 +227,8 @@ void kvl_rows_give(kvl_rows *r)
 
     kvl_rows_forget_ready(r);
     if (n_page)
-        count_taken(r, -n_page); /* all of it, first: a look at the host in between sees too little rather than too much */
+        count_taken(r,
+                    -n_page); /* all of it, first: a look at the host in between sees too little rather than too much */
     uint64_t n_given = give(r);
     if (n_page != n_given)
         count_taken(r, n_page - n_given);
