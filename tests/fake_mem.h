@@ -62,6 +62,7 @@ struct fake_mem {
                                     they are read-only; 0: no limit */
     size_t huge_page;            /* what huge_page_bytes answers; default 2 MiB */
     uint32_t host_traits;        /* what traits answers; KVLAZY_HOST_* */
+    uint64_t max_mappings;       /* what max_mappings answers; 0: no limit */
     bool ask_kernel;             /* resident answers with mincore instead of the model; 4 KiB pages only */
     enum fake_kind fail_kind;    /* with fail_in: */
     int fail_in;                 /* n > 0: the n-th call of that kind from now fails, once */
@@ -83,7 +84,7 @@ struct fake_mem {
 void fake_init(struct fake_mem *fake);
 void fake_done(struct fake_mem *fake);
 
-/* Gives the table what a host may lack, too: set_writable, huge_page_bytes, traits. */
+/* Gives the table what a host may lack, too: set_writable, huge_page_bytes, traits, max_mappings. */
 void fake_complete(struct fake_mem *fake);
 
 /* The n-th call of a kind from now on fails once. */
