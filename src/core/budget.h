@@ -13,6 +13,9 @@
 bool kvl_runs_fit(kvlazy_cache *cache);
 int kvl_fit_runs(kvlazy_cache *cache, const kvl_run *run, uint32_t n_run);
 
+/* Some linked cache has limits, and tensors in the same arenas, so that a page may count for it as well. */
+bool kvl_has_limited_twin(kvlazy_cache *cache);
+
 /* The pages of the whole plan fit, once free ones were given back where they must. KVLAZY_EBUDGET: plan.refused_seq
  * says whose token does not. KVLAZY_ENOMEM. */
 int kvl_fit_plan(kvlazy_cache *cache);

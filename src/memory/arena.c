@@ -268,6 +268,24 @@ int kvl_arena_want_slow(kvlazy_arena *a, kvl_span bytes)
     return KVLAZY_OK;
 }
 
+uint64_t kvl_arena_gathered_in(const kvlazy_arena *a, uint64_t first, uint64_t end)
+{
+    uint32_t low = 0, high = a->n_range;
+    uint64_t n = 0;
+
+    while (low < high) { /* the first range that does not end before */
+        uint32_t middle = low + (high - low) / 2;
+
+        if (end_page(a, &a->range[middle]) <= first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (const kvlazy_range *r = a->range + low; r < a->range + a->n_range && range_page(a, r) < end; r++)
+        n += kvl_min(end, end_page(a, r)) - kvl_max(first, range_page(a, r));
+    return n;
+}
+
 /* Any part of the gathered pages may be there, and nobody else would give them back: they are not touched. But in an
  * engine's own arena they may hold bytes of its own, and then they only count as read. */
 static void give_untouched(kvlazy_arena *a)

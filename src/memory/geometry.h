@@ -99,9 +99,9 @@ void kvl_geometry_fini(kvl_geometry *geometry);
 /* NULL: no such tensor. Cost: O(log n_tensor). */
 const kvl_tensor *kvl_geometry_find(const kvl_geometry *geometry, uint32_t layer_id, bool is_v);
 
-/* Parts of the library's own reservation that are written from their beginning on, ascending: a stream of a tensor each,
- * or, where that would be more than n_most, some neighbouring streams of a tensor, or some tensors. NULL: no room to
- * note them. */
+/* Parts of the library's own reservation that are written from their beginning on, ascending: a stream of a tensor
+ * each, or, where that would be more than n_most, some neighbouring streams of a tensor, or some tensors. NULL: no room
+ * to note them. */
 kvl_span *kvl_geometry_blocks(const kvl_geometry *geometry, uint64_t n_most, uint32_t *n_block);
 
 /* Bytes of the pages that the first n cells of every stream lie on, each page once. */

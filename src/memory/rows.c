@@ -85,6 +85,29 @@ uint64_t kvl_rows_gathered(const kvl_rows *r)
     return n;
 }
 
+static uint64_t gathered_under(const kvlazy_arena *a, const kvl_geometry *g)
+{
+    uint64_t n = 0, done = 0;
+
+    for (const kvl_tensor *t = g->tensor; t < g->tensor + g->n_host; t++) {
+        if (g->arena[t->arena] != a)
+            continue;
+        n += kvl_arena_gathered_in(a, kvl_max(done, kvl_page_floor(a, t->offset)), kvl_page_ceil(a, t->end));
+        done = kvl_page_ceil(a, t->end);
+    }
+    return n;
+}
+
+uint64_t kvl_rows_gathered_under(const kvl_rows *r, const kvl_rows *other)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < r->geometry.n_arena; i++)
+        if (r->geometry.arena[i]->n_cache > 1 && r->geometry.arena[i]->n_range)
+            n += gathered_under(r->geometry.arena[i], &other->geometry);
+    return n;
+}
+
 /* ------------------------------------------------------------------------------------------- counting */
 
 uint64_t kvl_rows_counted(const kvl_rows *r, int what)

@@ -40,6 +40,9 @@ void kvl_rows_gather(kvl_rows *rows);
 int kvl_rows_want(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 uint64_t kvl_rows_gathered(const kvl_rows *rows);
 
+/* Those of them that lie under tensors of another cache as well, which has some in the same arenas. */
+uint64_t kvl_rows_gathered_under(const kvl_rows *rows, const kvl_rows *other);
+
 /* Makes what was gathered for these runs touched, all of it or nothing: KVLAZY_ENOMEM. The runs are ready then, and
  * kvl_rows_ready knows it in O(n_run). */
 int kvl_rows_touch(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
