@@ -134,12 +134,17 @@ static bool twins_allow(kvlazy_cache *c, uint32_t n_token)
     return true;
 }
 
-/* What the open plans of linked caches will touch under this one. Gathers anew. */
+static bool may_be_lent(const kvlazy_cache *c)
+{
+    return KVL_UNLIKELY(c->group->first->next) && kvl_limits_any(c) && in_shared_arena(c);
+}
+
+/* What the open plans of linked caches will touch under this one. Gathers anew, in the arenas of all. */
 static uint64_t pages_lent(kvlazy_cache *c)
 {
     uint64_t n = 0;
 
-    if (KVL_LIKELY(!c->group->first->next) || !kvl_limits_any(c) || !in_shared_arena(c))
+    if (!may_be_lent(c))
         return 0;
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
         if (m != c && m->plan.n_ubatch && kvl_rows_outstanding(&m->rows) &&
@@ -157,7 +162,7 @@ static int fits_on_top(kvlazy_cache *c, const kvl_run *run, uint32_t n_run, uint
     bool planned = run == c->plan.run;
     uint64_t n_lent = planned ? 0 : pages_lent(c);
 
-    if (n_lent && kvl_rows_want(&c->rows, run, n_run))
+    if (!planned && may_be_lent(c) && kvl_rows_want(&c->rows, run, n_run))
         return KVLAZY_ENOMEM;
     *n_more = kvl_rows_gathered(&c->rows) + n_lent + (planned ? 0 : kvl_rows_outstanding(&c->rows));
     return !kvl_limits_any(c) || kvl_limits_take(c, kvl_rows_touched(&c->rows) + *n_more) ? KVLAZY_OK : KVLAZY_EBUDGET;
@@ -237,12 +242,12 @@ int kvl_fit_plan(kvlazy_cache *c)
     if (!kvl_limits_any(c) && !kvl_has_limited_twin(c))
         return KVLAZY_OK;
     uint32_t n_run = kvl_plan_runs(c, 0, c->plan.n_token);
-    if (KVL_LIKELY(kvl_rows_ready(&c->rows, c->plan.run, n_run)))
+    uint64_t n_lent = pages_lent(c); /* the plan before this one held them, and this one has to */
+    if (KVL_LIKELY(!n_lent && kvl_rows_ready(&c->rows, c->plan.run, n_run)))
         return KVLAZY_OK;
-    uint64_t n_lent = pages_lent(c);
     if (kvl_rows_want(&c->rows, c->plan.run, n_run))
         return KVLAZY_ENOMEM;
-    if (!kvl_rows_gathered(&c->rows))
+    if (!n_lent && !kvl_rows_gathered(&c->rows))
         return KVLAZY_OK;
     int status = fit_own(c, n_run, kvl_rows_gathered(&c->rows) + n_lent);
     if (!status)
