@@ -364,6 +364,11 @@ static uint32_t fake_traits(void *ctx)
     return ((struct fake_mem *)ctx)->host_traits;
 }
 
+static uint64_t fake_max_mappings(void *ctx)
+{
+    return ((struct fake_mem *)ctx)->max_mappings;
+}
+
 /* ---- looking ---- */
 
 static size_t from_kernel(struct fake_mem *fake, const void *addr, size_t bytes)
@@ -410,6 +415,15 @@ static uint64_t fake_now(void *ctx)
     return now;
 }
 
+static uint64_t fake_count(void *ctx, int what, uint64_t change)
+{
+    struct fake_mem *fake = begin(ctx);
+    uint64_t sum = fake->sum[what] += change;
+
+    end(fake);
+    return sum;
+}
+
 void fake_init(struct fake_mem *fake)
 {
     memset(fake, 0, sizeof *fake);
@@ -427,6 +441,7 @@ void fake_init(struct fake_mem *fake)
         .decommit = fake_decommit,
         .resident = fake_resident,
         .now_ms = fake_now,
+        .count = fake_count,
     };
 }
 
@@ -435,6 +450,7 @@ void fake_complete(struct fake_mem *fake)
     fake->table.set_writable = fake_set_writable;
     fake->table.huge_page_bytes = fake_huge_page_bytes;
     fake->table.traits = fake_traits;
+    fake->table.max_mappings = fake_max_mappings;
 }
 
 void fake_done(struct fake_mem *fake)

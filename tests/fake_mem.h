@@ -26,7 +26,7 @@ enum fake_kind {
     FAKE_ANY /* reserve, commit, decommit and set_writable together: the calls that a host may refuse */
 };
 
-enum { FAKE_MAPS = 16, FAKE_LOG = 1024 };
+enum { FAKE_MAPS = 32, FAKE_LOG = 1024 };
 
 /* The bits of a page's byte in fake_map.state. */
 enum { FAKE_COMMITTED = 1, FAKE_WRITABLE = 2 };
@@ -62,6 +62,7 @@ struct fake_mem {
                                     they are read-only; 0: no limit */
     size_t huge_page;            /* what huge_page_bytes returns; default 2 MiB */
     uint32_t host_traits;        /* what traits returns; KVLAZY_HOST_* */
+    uint64_t max_mappings;       /* what max_mappings returns; 0: no limit */
     bool ask_kernel;             /* resident asks mincore instead of the record; 4 KiB pages only */
     enum fake_kind fail_kind;    /* with fail_in: */
     int fail_in;                 /* n > 0: the n-th call of that kind from now fails, once */
@@ -72,6 +73,7 @@ struct fake_mem {
     uint64_t n_call[FAKE_KINDS];
     uint64_t committed_bytes, decommitted_bytes; /* committed now; ever taken back, of pages that were committed */
     uint64_t charged_bytes;                      /* writable now */
+    uint64_t sum[KVLAZY_COUNTS];                 /* what caches took, and were promised */
     struct fake_call log[FAKE_LOG]; /* commit, decommit, reserve, unreserve, set_writable; the first FAKE_LOG since
                                        fake_forget */
     size_t n_log;
@@ -82,7 +84,7 @@ struct fake_mem {
 void fake_init(struct fake_mem *fake);
 void fake_done(struct fake_mem *fake);
 
-/* Adds the optional members to the table: set_writable, huge_page_bytes, traits. */
+/* Adds the optional members to the table: set_writable, huge_page_bytes, traits, max_mappings. */
 void fake_complete(struct fake_mem *fake);
 
 /* The n-th call of a kind from now on fails once. */

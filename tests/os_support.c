@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static kvlazy_mem table;
@@ -156,4 +157,41 @@ bool lock_pages(void *at, size_t bytes)
         return true;
     print_message("mlock: %s\n", strerror(errno));
     return false;
+}
+
+void serve(struct rig *r)
+{
+    assert_int_equal(resident(r), 0);
+    ok(turn(r, 1, 0, 2000));
+    ok(turn(r, 0, 0, 100));
+    ok(turn(r, 0, 100, 100));
+    assert_int_equal(resident(r), cover(r));
+    assert_int_equal(stats(r).touched_bytes, cover(r));
+    ok(kvlazy_seq_rm(r->cache, 0, 10, 150)); /* a hole in every tensor: many ranges at once */
+    ok(kvlazy_seq_rm(r->cache, 1, 50, -1));
+    ok(kvlazy_trim(r->cache, 0));
+    assert_int_equal(resident(r), cover(r));
+    assert_int_equal(stats(r).touched_bytes, cover(r));
+    assert_int_equal(stats(r).n_os_refusal, 0);
+    sound(r);
+}
+
+int run_in_child(const struct CMUnitTest *test)
+{
+    const struct CMUnitTest one[] = {*test};
+    int status = -1;
+
+    fflush(NULL);
+    pid_t pid = fork();
+    if (!pid) {
+        int n_failed = cmocka_run_group_tests_name(test->name, one, NULL, NULL);
+
+        fflush(NULL);
+        _exit(n_failed != 0);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return 1;
+    if (WIFSIGNALED(status))
+        print_error("%s: killed by signal %d\n", test->name, WTERMSIG(status));
+    return status != 0;
 }

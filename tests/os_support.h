@@ -40,6 +40,12 @@ int map_lines_of(struct rig *r);
 /* "VmData:" of this process, in bytes. */
 uint64_t proc_status(const char *name);
 
+/* Batches, holes and a release: resident is what is touched, and that what is live, before and after. */
+void serve(struct rig *r);
+
+/* A test in a process of its own, so that it may limit itself. 0: it passed or was skipped. */
+int run_in_child(const struct CMUnitTest *test);
+
 /* Locks pages without mlock(), which sanitizers make a no-op. */
 bool lock_pages(void *at, size_t bytes);
 

@@ -2,6 +2,9 @@
 /* arena over the fake host: what is asked for, what is remembered, and what happens when the host says no. */
 #include "unit.h"
 
+#include <stdlib.h>
+#include <time.h>
+
 #include "memory/arena.h"
 #include "fake_mem.h"
 
@@ -335,6 +338,51 @@ static void a_refused_lowering_is_made_up_for(void **state)
     close_rig(&r);
 }
 
+/* CPU time of a release in the last of many parts, every second of which has a page that stays. */
+static double release_seconds(uint64_t n_block)
+{
+    enum { PAGES = 64, ROUNDS = 2000 };
+    kvl_span *block = calloc(n_block, sizeof *block);
+    uint64_t last = (n_block - 1) * PAGES * 4096;
+    rig r;
+
+    assert_non_null(block);
+    for (uint64_t i = 0; i < n_block; i++)
+        block[i] = (kvl_span){i * PAGES * 4096, (i + 1) * PAGES * 4096};
+    fake_init(&r.fake);
+    fake_complete(&r.fake);
+    r.fake.charge_limit_bytes = n_block * PAGES * 4096 - 1;
+    assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, n_block * PAGES * 4096, 0, block, (uint32_t)n_block), 0);
+    for (uint64_t i = 0; i + 1 < n_block; i += 2)
+        assert_int_equal(want(&r, block[i].begin, block[i].begin + 1), KVLAZY_OK);
+    clock_t from = clock();
+    for (int i = 0; i < ROUNDS; i++) {
+        assert_int_equal(want(&r, last, last + 1), KVLAZY_OK);
+        offer(&r, last, last + 4096);
+    }
+    clock_t took = clock() - from;
+    close_rig(&r);
+    free(block);
+    return (double)took / CLOCKS_PER_SEC;
+}
+
+/* Naive: every release looks at all frontiers, and for its own at all that lies below. */
+static void a_release_looks_at_its_own_parts(void **state)
+{
+    double few = 1e9, many = 1e9;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        double seconds = release_seconds(16);
+
+        few = seconds < few ? seconds : few;
+        seconds = release_seconds(16384);
+        many = seconds < many ? seconds : many;
+    }
+    print_message("%.1f times the time of 16 parts for 16384\n", many / few);
+    assert_true(many <= 3 * few);
+}
+
 /* Without parts to follow, or without set_writable, what is refused is refused. */
 static void no_frontier_without_blocks(void **state)
 {
@@ -418,6 +466,7 @@ int main(void)
         cmocka_unit_test(a_frontier_follows_what_is_touched),
         cmocka_unit_test(a_refused_raise_leaves_nothing),
         cmocka_unit_test(a_refused_lowering_is_made_up_for),
+        cmocka_unit_test(a_release_looks_at_its_own_parts),
         cmocka_unit_test(no_frontier_without_blocks),
         cmocka_unit_test(huge_pages_go_whole),
         cmocka_unit_test(huge_page_sizes),

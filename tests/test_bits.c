@@ -36,7 +36,7 @@ static void searches_agree(void **state)
         scatter(word, naive, seed);
         for (size_t a = 0; a < N_OF(edges); a++)
             for (size_t b = a; b < N_OF(edges); b++) {
-                uint64_t from = edges[a], end = edges[b], n = 0, top = 0;
+                uint64_t from = edges[a], end = edges[b], n = 0, top = 0, above = from;
 
                 for (uint64_t i = from; i < end; i++)
                     n += naive[i];
@@ -45,7 +45,10 @@ static void searches_agree(void **state)
                 assert_int_equal(kvl_bits_count(word, from, end), n);
                 assert_int_equal(kvl_bits_next(word, from, end, true), naive_next(naive, from, end, true));
                 assert_int_equal(kvl_bits_next(word, from, end, false), naive_next(naive, from, end, false));
+                for (uint64_t i = from; i < end; i++)
+                    above = naive[i] ? i + 1 : above;
                 assert_int_equal(kvl_bits_top(word, end), top);
+                assert_int_equal(kvl_bits_top_above(word, from, end), above);
             }
     }
 }

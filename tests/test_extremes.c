@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const uint64_t jumps[] = {500,        1ull << 31,       (1ull << 31) + 1,   (1ull << 32) - 1,
                                  1ull << 32, (1ull << 32) + 5, (1ull << 32) + 500, (3ull << 32) + 499,
@@ -171,6 +172,52 @@ static void many_streams(void **state)
     sound(r);
 }
 
+/* CPU time of creating a cache and finding every tensor of it. */
+static double layer_seconds(uint32_t n_layer)
+{
+    kvlazy_layer *layers = calloc(n_layer, sizeof *layers);
+    kvlazy_params p;
+    kvlazy_cache *cache;
+    kvlazy_tensor t;
+
+    assert_non_null(layers);
+    for (uint32_t i = 0; i < n_layer; i++)
+        layers[i] = (kvlazy_layer){.id = i * 40503u, .k_row_bytes = 16, .v_row_bytes = 16}; /* in no order */
+    kvlazy_params_init(&p);
+    p.kv_size = 16;
+    p.layers = layers;
+    p.n_layer = n_layer;
+    clock_t from = clock();
+    ok(kvlazy_create(&p, &cache));
+    for (uint32_t i = 0; i < n_layer; i++) {
+        ok(kvlazy_k(cache, layers[i].id, &t));
+        ok(kvlazy_v(cache, layers[i].id, &t));
+    }
+    clock_t took = clock() - from;
+    kvlazy_destroy(cache);
+    layers[n_layer / 3].id = layers[n_layer - 1].id;
+    expect(kvlazy_create(&p, &cache), KVLAZY_EINVAL); /* named twice */
+    free(layers);
+    return (double)took / CLOCKS_PER_SEC;
+}
+
+/* Naive: each id is compared with all others, and each tensor is searched for from the first one on. */
+static void many_layers(void **state)
+{
+    double few = 1e9, many = 1e9;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        double seconds = layer_seconds(16384);
+
+        few = seconds < few ? seconds : few;
+        seconds = layer_seconds(65536);
+        many = seconds < many ? seconds : many;
+    }
+    print_message("65536 layers: %.1f ms, %.1f times those of 16384\n", 1000 * many, many / few);
+    assert_true(many <= 6 * few + 0.02);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +228,7 @@ int main(void)
         RIG_TEST(the_largest_cache),
         RIG_TEST(many_sequences),
         RIG_TEST(many_streams),
+        cmocka_unit_test(many_layers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

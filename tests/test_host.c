@@ -4,6 +4,7 @@
  * memory nodes, with locked memory; and the traps that need no kernel. Each test says what a naive library does.
  */
 #include "support.h"
+#include "unit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +114,57 @@ static void growth_past_the_limit(void **state)
 }
 
 /* A table from before there was set_writable, and one that has none. */
+/* Where pages that are writable and others meet: each such place is another mapping. */
+static uint64_t n_mapping(const struct fake_mem *fake)
+{
+    uint64_t n = 0;
+
+    for (int i = 0; i < FAKE_MAPS; i++)
+        for (size_t p = 0; fake->map[i].addr && p < fake->map[i].bytes / fake->page; p++)
+            n += !p || ((fake->map[i].state[p] ^ fake->map[i].state[p - 1]) & FAKE_WRITABLE);
+    return n;
+}
+
+/* Naive: a frontier a tensor and stream, until the process has no mapping left and its own malloc fails. */
+static void frontiers_leave_mappings_for_others(void **state)
+{
+    static const uint64_t limits[] = {16, 100, 256, 1000, 4000, 0};
+    enum { STREAMS = 48 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        struct rig *r = frontier_rig(4096, 0);
+        uint64_t random = i + 1, most = 0;
+
+        r->fake.charge_limit_bytes = UINT64_C(1) << 25; /* less than the reservation */
+        r->fake.max_mappings = limits[i];
+        r->params.kv_size = 4096;
+        r->params.n_stream = r->params.n_seq_max = STREAMS;
+        rig_open(r);
+        assert_true(r->fake.map[0].flags & KVLAZY_RESERVE_READ_ONLY);
+        for (int k = 0; k < 300; k++) {
+            kvlazy_seq_id s = (kvlazy_seq_id)(next_random(&random) % STREAMS);
+            int status = turn(r, s, kvlazy_seq_pos_max(r->cache, s) + 1, 1 + (uint32_t)(next_random(&random) % 40));
+
+            if (status)
+                expect(status, KVLAZY_ENOMEM); /* one frontier for all charges what lies between */
+            if (next_random(&random) % 4 == 0)
+                ok(kvlazy_seq_rm(r->cache, s, (kvlazy_pos)(next_random(&random) % 30), -1));
+            if (next_random(&random) % 8 == 0)
+                ok(kvlazy_trim(r->cache, 0));
+            uint64_t n = n_mapping(&r->fake);
+            most = n > most ? n : most;
+        }
+        sound(r);
+        assert_in_range(most, limits[i] == 16 ? 1 : 2,
+                        limits[i] ? limits[i] / 8 + 3 : 2 * STREAMS * (uint64_t)r->n_tensor + 1);
+        ok(kvlazy_clear(r->cache, true));
+        assert_int_equal(r->fake.charged_bytes, 0);
+        assert_int_equal(n_mapping(&r->fake), 1);
+        rig_free(r);
+    }
+}
+
 static void a_table_without_a_frontier(void **state)
 {
     (void)state;
@@ -440,6 +492,7 @@ int main(void)
         cmocka_unit_test(a_refused_reservation_is_read_only),
         cmocka_unit_test(a_granted_reservation_is_writable),
         cmocka_unit_test(growth_past_the_limit),
+        cmocka_unit_test(frontiers_leave_mappings_for_others),
         cmocka_unit_test(a_table_without_a_frontier),
         cmocka_unit_test(the_log_names_the_limit),
         cmocka_unit_test(every_refusal_on_the_way),

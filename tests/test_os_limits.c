@@ -177,24 +177,6 @@ static void a_frontier_keeps_mappings_few(void **state)
 
 /* ---- locked memory ---- */
 
-/* Resident is what is touched, and that what is live, before and after a release. */
-static void serve(struct rig *r)
-{
-    assert_int_equal(resident(r), 0);
-    ok(turn(r, 1, 0, 2000));
-    ok(turn(r, 0, 0, 100));
-    ok(turn(r, 0, 100, 100));
-    assert_int_equal(resident(r), cover(r));
-    assert_int_equal(stats(r).touched_bytes, cover(r));
-    ok(kvlazy_seq_rm(r->cache, 0, 10, 150)); /* a hole in every tensor: many ranges at once */
-    ok(kvlazy_seq_rm(r->cache, 1, 50, -1));
-    ok(kvlazy_trim(r->cache, 0));
-    assert_int_equal(resident(r), cover(r));
-    assert_int_equal(stats(r).touched_bytes, cover(r));
-    assert_int_equal(stats(r).n_os_refusal, 0);
-    sound(r);
-}
-
 static bool is_locked(struct rig *r)
 {
     struct mapping m = mapping_of(r);
@@ -386,28 +368,6 @@ static void a_crash_dumps_little(void **state)
     }
     print_message("a core of %u MiB\n", (unsigned)(bytes >> 20));
     assert_in_range(bytes, 1, 64 << 20);
-}
-
-/* ---- a process a test ---- */
-
-static int run_in_child(const struct CMUnitTest *test)
-{
-    const struct CMUnitTest one[] = {*test};
-    int status = -1;
-
-    fflush(NULL);
-    pid_t pid = fork();
-    if (!pid) {
-        int n_failed = cmocka_run_group_tests_name(test->name, one, NULL, NULL);
-
-        fflush(NULL);
-        _exit(n_failed != 0);
-    }
-    if (pid < 0 || waitpid(pid, &status, 0) != pid)
-        return 1;
-    if (WIFSIGNALED(status))
-        print_error("%s: killed by signal %d\n", test->name, WTERMSIG(status));
-    return status != 0;
 }
 
 int main(void)

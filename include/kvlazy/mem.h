@@ -12,7 +12,8 @@
  *    policy are the library's.
  *  - Addresses and sizes the library passes are whole pages of one reservation.
  *  - `ctx` is handed to every call unchanged. The functions of the host table do not look at it, so a copy
- *    may carry any context for the members it overrides.
+ *    may carry any context for the members it overrides. They keep no state but the two sums of `count`, which all
+ *    users of the host table in a process share, its copies too.
  *  - They are called with the cache's lock held, so they must not call back into the same cache, and must
  *    return in bounded time.
  *  - Two caches may call the same table from two threads at once.
@@ -47,6 +48,15 @@ enum {
 enum {
     KVLAZY_HOST_NUMA = 1u << 0,   /* several memory nodes: a page belongs to the thread that touches it first */
     KVLAZY_HOST_LOCKED = 1u << 1, /* new mappings are locked into memory, as after mlockall(MCL_FUTURE) */
+    KVLAZY_HOST_FAULTS = 1u << 2, /* commit makes nothing present: a page comes when it is first written */
+};
+
+/** Sums that all caches of one host share, in bytes: what they may not take from one another between two looks at the
+ *  host's headroom. */
+enum {
+    KVLAZY_COUNT_TAKEN,    /* made present, less what was given back, since the process began */
+    KVLAZY_COUNT_PROMISED, /* promised by a prepare and not present yet */
+    KVLAZY_COUNTS
 };
 
 typedef struct kvlazy_mem {
@@ -98,7 +108,7 @@ typedef struct kvlazy_mem {
 
     /* Bytes that could be touched now before the machine or a limit on this process runs out of memory; UINT64_MAX:
      * no limit is known. `root` is where the files that say so begin (kvlazy_params.host_root). Asked before growth,
-     * at most every 100 ms. NULL: memory has no end. */
+     * when the last answer is 100 ms old or some MiB were taken since. NULL: memory has no end. */
     uint64_t (*headroom)(void *ctx, const char *root);
 
     /* A clock in nanoseconds, for histograms; asked around calls to the host only. NULL: nothing is timed. */
@@ -107,6 +117,16 @@ typedef struct kvlazy_mem {
     /* A number of the calling process, another one in a child of fork. Asked when a cache is created, and where a call
      * would wait for a thread that may have stayed behind in the parent. NULL: the process never forks. */
     uint64_t (*process_id)(void *ctx);
+
+    /* Adds to a sum, `what` of KVLAZY_COUNT_*, and returns the sum afterwards. All of it is modulo 2^64, so that
+     * a change may be negative; a change of 0 asks. Called from several threads at once. NULL: caches that are linked
+     * count together, any others do not know of one another. */
+    uint64_t (*count)(void *ctx, int what, uint64_t change);
+
+    /* Mappings that a process may have (Linux: vm.max_map_count); 0: no limit is known. Asked when a cache is created:
+     * where the host refuses a writable reservation, each part that becomes writable by itself is a mapping. NULL: no
+     * limit. */
+    uint64_t (*max_mappings)(void *ctx);
 } kvlazy_mem;
 
 /** The table of this host (Linux: mmap, madvise, CLOCK_MONOTONIC_COARSE). Never NULL, static. */

@@ -4,8 +4,6 @@
 #include "core/arenas.h"
 #include "core/lock.h"
 
-#include <bsd/stdlib.h>
-
 /* ------------------------------------------------------------------------------------------- parts */
 
 static int init_streams(kvlazy_cache *c)
@@ -30,21 +28,25 @@ static uint32_t reserve_flags(const kvlazy_params *p)
            (p->flags & KVLAZY_HUGE_PAGES ? KVLAZY_RESERVE_HUGE_PAGES : 0);
 }
 
-/* What the library laid out, in parts that are written from their beginning on: a tensor and stream each. */
+/* A frontier splits a mapping in two, and a process may have so many: a part of them for one cache. */
+static uint64_t most_frontiers(const kvlazy_mem *mem)
+{
+    enum { PART = 8 };
+
+    return kvl_max(kvl_host_max_mappings(mem) / PART / 2, 1);
+}
+
 static int init_own(kvlazy_cache *c)
 {
     const kvl_geometry *g = &c->rows.geometry;
-    uint32_t n = 0;
+    uint32_t n_block;
 
     if (!g->own_bytes)
         return KVLAZY_OK;
-    kvl_span *block = reallocarray(NULL, (size_t)g->n_host * g->n_stream, sizeof *block);
+    kvl_span *block = kvl_geometry_blocks(g, most_frontiers(c->params.mem), &n_block);
     if (!block)
         return KVLAZY_ENOMEM;
-    for (const kvl_tensor *t = g->tensor; t < g->tensor + g->n_host; t++)
-        for (uint32_t s = 0; t->arena + 1 == g->n_arena && s < g->n_stream; s++)
-            block[n++] = (kvl_span){t->offset + s * t->stream_stride, t->offset + (s + 1) * t->stream_stride};
-    int status = kvl_arena_init(&c->rows.own, c->params.mem, g->own_bytes, reserve_flags(&c->params), block, n);
+    int status = kvl_arena_init(&c->rows.own, c->params.mem, g->own_bytes, reserve_flags(&c->params), block, n_block);
     free(block);
     g->arena[g->n_arena - 1] = &c->rows.own;
     return status;
@@ -134,8 +136,8 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
     if (p->cell_ops)
         kvl_struct_copy(&c->engine.ops, sizeof c->engine.ops, p->cell_ops, p->cell_ops->struct_size);
     c->params.cell_ops = NULL;
-    uint32_t traits = kvl_host_traits(&c->mem);
-    c->rows.commits_ahead = !(p->flags & KVLAZY_NO_COMMIT_AHEAD) && !(traits & (KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED));
+    uint32_t traits = kvl_host_traits(&c->mem), never = KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED | KVLAZY_HOST_FAULTS;
+    c->rows.commits_ahead = !(p->flags & KVLAZY_NO_COMMIT_AHEAD) && !(traits & never);
     c->log = *log;
     c->decay.fallow_due_ms = c->decay.retry_ms = KVL_NEVER;
     c->plan.refused_seq = -1;

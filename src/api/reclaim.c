@@ -4,6 +4,7 @@
 #include "api/door.h"
 #include "api/work.h"
 #include "core/batch.h"
+#include "core/budget.h"
 #include "core/clock.h"
 #include "core/lock.h"
 #include "core/shrink.h"
@@ -66,17 +67,67 @@ static void ask_others(kvlazy_pool *pool, kvl_share *asks, uint64_t bytes)
     }
 }
 
+/* ------------------------------------------------------------------------------------------- linked caches */
+
+/* The same pool, or the same host. */
+static bool shares(const kvlazy_cache *c, const kvlazy_cache *m, bool for_pool)
+{
+    return for_pool ? m->limits.share.pool == c->limits.share.pool
+                    : m->mem.headroom == c->mem.headroom && m->mem.ctx == c->mem.ctx;
+}
+
+/* What a linked cache can give of its free pages: a pool has no use of what it keeps for a minimum. */
+static uint64_t spare_of(const kvlazy_cache *c, kvlazy_cache *m, bool for_pool)
+{
+    const kvl_share *share = &m->limits.share;
+
+    if (m == c || !shares(c, m, for_pool))
+        return 0;
+    uint64_t above_min = for_pool ? share->taken_bytes - kvl_min(share->taken_bytes, share->min_bytes) : UINT64_MAX;
+    return above_min ? kvl_min(kvl_spare_bytes(m), above_min) : 0;
+}
+
+static uint64_t spare_of_linked(kvlazy_cache *c, bool for_pool)
+{
+    uint64_t bytes = 0;
+
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        bytes += spare_of(c, m, for_pool);
+    return bytes;
+}
+
+/* Linked caches cannot be asked like others: the lock is theirs too, and a batch is open. But their free pages may go,
+ * if that is enough. Returns whether they went. */
+static bool linked_give(kvlazy_cache *c, uint64_t pool_wants, uint64_t machine_wants)
+{
+    uint64_t missing = kvl_limits_missing(c, pool_wants, machine_wants);
+    bool for_pool = pool_wants > 0;
+
+    if (!missing || spare_of_linked(c, for_pool) < missing)
+        return false;
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (spare_of(c, m, for_pool))
+            kvl_give_spare(m);
+    return true;
+}
+
 bool kvl_reclaim(kvlazy_cache *c)
 {
-    uint64_t bytes = c->limits.pool_wants;
+    uint64_t pool_wants = c->limits.pool_wants, machine_wants = c->limits.machine_wants;
 
-    c->limits.pool_wants = 0;
-    if (!bytes || !c->limits.share.pool)
+    c->limits.pool_wants = c->limits.machine_wants = 0;
+    if ((pool_wants || machine_wants) && linked_give(c, pool_wants, machine_wants))
+        return true;
+    if (!pool_wants || !c->limits.share.pool)
         return false;
+    uint64_t spare = spare_of_linked(c, true);
     kvl_begin_asking(c);
-    ask_others(c->limits.share.pool, &c->limits.share, bytes);
+    ask_others(c->limits.share.pool, &c->limits.share, pool_wants - kvl_min(pool_wants, spare));
     kvl_end_asking(c);
-    return kvl_is_cache(c);
+    if (!kvl_is_cache(c))
+        return false;
+    linked_give(c, pool_wants, 0); /* what the others gave, and that, may be enough */
+    return true;
 }
 
 void kvl_reclaim_pool(kvlazy_pool *pool, uint64_t budget_bytes)

@@ -55,6 +55,11 @@ static inline uint64_t kvl_round_down(uint64_t value, uint64_t unit)
     return value & ~(unit - 1);
 }
 
+static inline uint64_t kvl_div_up(uint64_t value, uint64_t by)
+{
+    return value / by + (value % by > 0);
+}
+
 static inline bool kvl_is_pow2(uint64_t value)
 {
     return value && !(value & (value - 1));

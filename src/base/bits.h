@@ -86,16 +86,22 @@ static inline uint64_t kvl_bits_next(const uint64_t *word, uint64_t from, uint64
     return i < end ? i : end;
 }
 
-/* Returns one past the highest set bit below `end`, or 0 if there is none. */
-static inline uint64_t kvl_bits_top(const uint64_t *word, uint64_t end)
+/* One past the highest set bit of [begin, end); begin if there is none. Looks at no bit below the one that it finds. */
+static inline uint64_t kvl_bits_top_above(const uint64_t *word, uint64_t begin, uint64_t end)
 {
-    for (uint64_t w = kvl_bits_words(end); w-- > 0;) {
-        uint64_t hit = word[w] & kvl_bits_mask(w, 0, end);
+    for (uint64_t w = kvl_bits_words(end); begin < end && w-- > begin / KVL_WORD_BITS;) {
+        uint64_t hit = word[w] & kvl_bits_mask(w, begin, end);
 
         if (hit)
             return w * KVL_WORD_BITS + KVL_WORD_BITS - (uint64_t)__builtin_clzll(hit);
     }
-    return 0;
+    return begin;
+}
+
+/* One past the highest set bit below `end`; 0 if there is none. */
+static inline uint64_t kvl_bits_top(const uint64_t *word, uint64_t end)
+{
+    return kvl_bits_top_above(word, 0, end);
 }
 
 #endif

@@ -83,10 +83,34 @@ static int check_layer(const kvlazy_params *params, uint32_t i, kvl_log *log)
     if ((params->flags & (KVLAZY_HUGE_PAGES | KVLAZY_DONTFORK)) && in_arena)
         return kvl_params_refuse(log, KVLAZY_ENOTSUP, "layer in an arena, id", layer->id,
                                  "KVLAZY_HUGE_PAGES and KVLAZY_DONTFORK are for what the library lays out");
-    for (uint32_t j = 0; j < i; j++)
-        if (params->layers[j].id == layer->id)
-            return kvl_params_refuse(log, KVLAZY_EINVAL, "layer id", layer->id, "named twice");
     return KVLAZY_OK;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    uint32_t p = *(const uint32_t *)a, q = *(const uint32_t *)b;
+
+    return (p > q) - (p < q);
+}
+
+/* Sorted, what is named twice stands side by side. */
+static int check_ids(const kvlazy_params *params, kvl_log *log)
+{
+    int status = KVLAZY_OK;
+    uint32_t *id = params->n_layer > 1 ? calloc(params->n_layer, sizeof *id) : NULL;
+
+    if (params->n_layer < 2)
+        return KVLAZY_OK;
+    if (!id)
+        return KVLAZY_ENOMEM;
+    for (uint32_t i = 0; i < params->n_layer; i++)
+        id[i] = params->layers[i].id;
+    qsort(id, params->n_layer, sizeof *id, by_id);
+    for (uint32_t i = 1; !status && i < params->n_layer; i++)
+        if (id[i] == id[i - 1])
+            status = kvl_params_refuse(log, KVLAZY_EINVAL, "layer id", id[i], "named twice");
+    free(id);
+    return status;
 }
 
 static int check_values(const kvlazy_params *p, kvl_log *log)
@@ -156,6 +180,8 @@ int kvl_params_resolve(const kvlazy_params *asked, kvlazy_params *params, kvl_lo
         status = check_cell_ops(params, log);
     for (uint32_t i = 0; !status && i < params->n_layer; i++)
         status = check_layer(params, i, log);
+    if (!status)
+        status = check_ids(params, log);
     if (!params->pool_weight)
         params->pool_weight = 1;
     if (!status)

@@ -16,8 +16,8 @@ enum {
 };
 
 /* Reads the caller's struct, of any version, into one of this version with defaults resolved. Returns KVLAZY_EINVAL or
- * KVLAZY_ENOTSUP after noting a line that names the field and its value. Layers and the memory table are not copied:
- * *params points at the caller's. */
+ * KVLAZY_ENOTSUP after noting a line that names the field and its value; KVLAZY_ENOMEM. Layers and the memory table are
+ * not copied: *params points at the caller's. */
 int kvl_params_resolve(const kvlazy_params *asked, kvlazy_params *params, kvl_log *log);
 
 /* Notes what is wrong with a field. Returns `status`. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* ahead: see ahead.h. */
 #include "core/ahead.h"
+#include "core/budget.h"
 #include "core/clock.h"
 #include "core/limits.h"
 
@@ -42,7 +43,7 @@ bool kvl_ahead_reach(kvlazy_cache *c, kvl_run *run, uint32_t n_run)
 
 bool kvl_ahead_touch(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
 {
-    if (kvl_rows_want(&c->rows, run, n_run) ||
+    if (kvl_has_limited_twin(c) || kvl_rows_want(&c->rows, run, n_run) || /* the exact plan was checked against it */
         !kvl_limits_take(c, kvl_rows_touched(&c->rows) + kvl_rows_gathered(&c->rows)) ||
         kvl_rows_touch(&c->rows, run, n_run))
         return false;

@@ -13,14 +13,37 @@ static const char *why_not(const kvlazy_arena *a, const kvl_geometry *g, const k
     return NULL;
 }
 
-/* Some tensor of both lies in the same bytes. */
+/* Below another in the order of arenas, or ending before it begins. */
+static bool lies_below(const kvl_geometry *g, const kvl_tensor *t, const kvl_geometry *h, const kvl_tensor *u)
+{
+    uintptr_t a = (uintptr_t)g->arena[t->arena], b = (uintptr_t)h->arena[u->arena];
+
+    return a != b ? a < b : t->end <= u->offset;
+}
+
+/* Those tensors that lie in arenas of the engine come first. */
+static uint32_t n_in_arenas(const kvl_geometry *g)
+{
+    uint32_t n = g->n_host;
+
+    while (n && g->own_bytes && g->tensor[n - 1].arena + 1 == g->n_arena)
+        n--;
+    return n;
+}
+
+/* Some tensor of both lies in the same bytes. Both are in the order of arenas and bytes. */
 static bool run_into(const kvl_geometry *g, const kvl_geometry *h)
 {
-    for (const kvl_tensor *t = g->tensor; t < g->tensor + g->n_host; t++)
-        for (const kvl_tensor *u = h->tensor; u < h->tensor + h->n_host; u++)
-            if (g->arena[t->arena] && g->arena[t->arena] == h->arena[u->arena] && t->offset < u->end &&
-                u->offset < t->end)
-                return true;
+    uint32_t n = n_in_arenas(g), m = n_in_arenas(h);
+
+    for (uint32_t i = 0, j = 0; i < n && j < m;) {
+        if (lies_below(g, &g->tensor[i], h, &h->tensor[j]))
+            i++;
+        else if (lies_below(h, &h->tensor[j], g, &g->tensor[i]))
+            j++;
+        else
+            return true;
+    }
     return false;
 }
 

@@ -16,8 +16,7 @@ void kvl_batch_close(kvlazy_cache *c)
 {
     c->group->open = false;
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
-        if (KVL_UNLIKELY(m->limits.share.pool))
-            kvl_limits_settle(m); /* plans come to nothing now */
+        kvl_limits_settle(m); /* plans come to nothing now */
 }
 
 /* A batch brought some tokens to a stream, one or more: whether it decodes steadily. */

@@ -8,34 +8,191 @@
 
 /* ------------------------------------------------------------------------------------------- making room */
 
-int kvl_make_room(kvlazy_cache *c, uint64_t n_more)
+/* Planned cells are kept too, but those of tokens that were applied: these are live, or gone again. */
+static void keep_unapplied(kvlazy_cache *c)
 {
-    uint64_t n_kept = kvl_needed_pages(c);
+    const kvl_plan *p = &c->plan;
 
-    if (kvl_limits_check(c, n_kept))
+    for (const kvl_plan_ubatch *b = p->ubatch; c->group->open && b < p->ubatch + p->n_ubatch; b++)
+        for (uint32_t i = b->token_begin; !b->applied && i < b->token_end; i++)
+            if (p->cell[i] < c->stream[p->stream[i]].cells.n_cell)
+                kvl_bit_set(c->stream[p->stream[i]].cells.keep, p->cell[i]);
+}
+
+static void keep_needed(kvlazy_cache *c)
+{
+    kvl_keep_live(c);
+    keep_unapplied(c);
+}
+
+uint64_t kvl_spare_bytes(kvlazy_cache *c)
+{
+    keep_needed(c);
+    return kvl_spare_pages(c) * kvl_rows_page_bytes(&c->rows);
+}
+
+void kvl_give_spare(kvlazy_cache *c)
+{
+    keep_needed(c);
+    kvl_release_outside_keep(c);
+    kvl_limits_give(c);
+}
+
+/* n_more pages are too many on top of those that are touched or promised: free pages outside the kept cells go back, if
+ * what is kept then fits. KVLAZY_EBUDGET: it does not, or the host would not take them. */
+static int make_room(kvlazy_cache *c, uint64_t n_more)
+{
+    if (kvl_limits_check(c, kvl_needed_pages(c)))
         return KVLAZY_EBUDGET;
     kvl_release_outside_keep(c);
     return kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more) ? KVLAZY_OK : KVLAZY_EBUDGET;
 }
 
+/* ------------------------------------------------------------------------------------------- shared pages */
+
+/* Linked caches may have tensors in one arena, and where these begin and end in the middle of a page, the page counts
+ * for both. What one touches there has to fit the limits of the other, too. */
+
+static bool in_shared_arena(const kvlazy_cache *c)
+{
+    for (uint32_t i = 0; i < c->rows.geometry.n_arena; i++)
+        if (c->rows.geometry.arena[i]->n_cache > 1)
+            return true;
+    return false;
+}
+
+bool kvl_has_limited_twin(kvlazy_cache *c)
+{
+    if (KVL_LIKELY(!c->group->first->next) || !in_shared_arena(c))
+        return false;
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (m != c && kvl_limits_any(m))
+            return true;
+    return false;
+}
+
+/* Of what a cache gathered, the pages that count for a linked one as well. */
+static uint64_t shared_with(kvlazy_cache *c, kvlazy_cache *m)
+{
+    return m == c || !kvl_limits_any(m) ? 0 : kvl_rows_gathered_under(&c->rows, &m->rows);
+}
+
+static uint64_t pages_had(const kvlazy_cache *c)
+{
+    return kvl_rows_touched(&c->rows) + kvl_rows_outstanding(&c->rows);
+}
+
+/* n pages more count for a linked cache: some of its own that are free go first. Gathers anew. */
+static int make_room_in_twin(kvlazy_cache *m, uint64_t n)
+{
+    keep_needed(m);
+    int status = kvl_limits_check(m, kvl_needed_pages(m) + n);
+    m->limits.pool_wants = m->limits.machine_wants = 0; /* not asked for by a call of its own */
+    if (status)
+        return status;
+    kvl_release_outside_keep(m);
+    kvl_limits_give(m);
+    return kvl_limits_take(m, pages_had(m) + n) ? KVLAZY_OK : KVLAZY_EBUDGET;
+}
+
+/* The gathered runs fit the limits of all that share pages with them. Afterwards they are gathered still. */
+static int fit_twins(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
+{
+    int status = KVLAZY_OK;
+
+    if (KVL_LIKELY(!kvl_has_limited_twin(c)))
+        return KVLAZY_OK;
+    for (kvlazy_cache *m = c->group->first; !status && m; m = m->next) {
+        uint64_t n = shared_with(c, m);
+
+        if (!n || kvl_limits_take(m, pages_had(m) + n))
+            continue;
+        status = make_room_in_twin(m, n);
+        if (!status)
+            status = kvl_rows_want(&c->rows, run, n_run);
+    }
+    return status;
+}
+
+/* The first n tokens of the plan would fit them. Gathers anew. */
+static bool twins_allow(kvlazy_cache *c, uint32_t n_token)
+{
+    if (KVL_LIKELY(!kvl_has_limited_twin(c)))
+        return true;
+    uint32_t n_run = kvl_plan_runs(c, 0, n_token);
+    if (kvl_rows_want(&c->rows, c->plan.run, n_run))
+        return false;
+    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+        uint64_t n = shared_with(c, m);
+
+        if (!n)
+            continue;
+        keep_needed(m);
+        if (!kvl_limits_allow(m, kvl_needed_pages(m) + n))
+            return false;
+    }
+    return true;
+}
+
+static bool may_be_lent(const kvlazy_cache *c)
+{
+    return KVL_UNLIKELY(c->group->first->next) && kvl_limits_any(c) && in_shared_arena(c);
+}
+
+/* What the open plans of linked caches will touch under this one. Gathers anew, in the arenas of all. */
+static uint64_t pages_lent(kvlazy_cache *c)
+{
+    uint64_t n = 0;
+
+    if (!may_be_lent(c))
+        return 0;
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (m != c && m->plan.n_ubatch && kvl_rows_outstanding(&m->rows) &&
+            !kvl_rows_want(&m->rows, m->plan.run, kvl_plan_runs(m, 0, m->plan.n_token)))
+            n += shared_with(m, c);
+    return n;
+}
+
+/* ------------------------------------------------------------------------------------------- some runs */
+
+/* What an open plan was promised is its own: pages for anything else come on top, and on top of what plans of linked
+ * caches will touch here. Runs of the plan itself take of it. */
+static int fits_on_top(kvlazy_cache *c, const kvl_run *run, uint32_t n_run, uint64_t *n_more)
+{
+    bool planned = run == c->plan.run;
+    uint64_t n_lent = planned ? 0 : pages_lent(c);
+
+    if (!planned && may_be_lent(c) && kvl_rows_want(&c->rows, run, n_run))
+        return KVLAZY_ENOMEM;
+    *n_more = kvl_rows_gathered(&c->rows) + n_lent + (planned ? 0 : kvl_rows_outstanding(&c->rows));
+    return !kvl_limits_any(c) || kvl_limits_take(c, kvl_rows_touched(&c->rows) + *n_more) ? KVLAZY_OK : KVLAZY_EBUDGET;
+}
+
 bool kvl_runs_fit(kvlazy_cache *c)
 {
-    uint64_t n_more = kvl_rows_gathered(&c->rows);
+    uint64_t n_more = kvl_rows_gathered(&c->rows) + kvl_rows_outstanding(&c->rows);
 
-    return !n_more || !kvl_limits_any(c) || kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more);
+    return !kvl_rows_gathered(&c->rows) ||
+           (!kvl_has_limited_twin(c) &&
+            (!kvl_limits_any(c) || kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more)));
 }
 
 int kvl_fit_runs(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
 {
-    uint64_t n_more = kvl_rows_gathered(&c->rows);
+    uint64_t n_more;
 
-    if (kvl_runs_fit(c))
+    if (!kvl_rows_gathered(&c->rows))
         return KVLAZY_OK;
-    kvl_keep_live(c);
-    for (const kvl_run *r = run; r < run + n_run; r++)
-        kvl_bits_fill(c->stream[r->stream].cells.keep, r->begin, r->end, true);
-    int status = kvl_make_room(c, n_more);
-    return status ? status : kvl_rows_want(&c->rows, run, n_run); /* making room gathers too */
+    int status = fits_on_top(c, run, n_run, &n_more);
+    if (status == KVLAZY_EBUDGET) {
+        keep_needed(c);
+        for (const kvl_run *r = run; r < run + n_run; r++)
+            kvl_bits_fill(c->stream[r->stream].cells.keep, r->begin, r->end, true);
+        status = make_room(c, n_more);
+        if (!status)
+            status = kvl_rows_want(&c->rows, run, n_run); /* making room gathers too */
+    }
+    return status || run == c->plan.run ? status : fit_twins(c, run, n_run);
 }
 
 /* ------------------------------------------------------------------------------------------- a whole batch */
@@ -51,7 +208,7 @@ static void keep_planned(kvlazy_cache *c, uint32_t n_token)
 static bool tokens_fit(kvlazy_cache *c, uint32_t n_token)
 {
     keep_planned(c, n_token);
-    return kvl_limits_allow(c, kvl_needed_pages(c));
+    return kvl_limits_allow(c, kvl_needed_pages(c)) && twins_allow(c, n_token);
 }
 
 /* The first token that does not fit any more; the whole batch does not. */
@@ -70,22 +227,38 @@ static uint32_t first_unfit(kvlazy_cache *c)
     return unfit - 1;
 }
 
+/* The plan's own cache allows it, once room was made where it must be. Afterwards the plan is gathered still. */
+static int fit_own(kvlazy_cache *c, uint32_t n_run, uint64_t n_more)
+{
+    if (!kvl_limits_any(c) || kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more))
+        return KVLAZY_OK;
+    keep_planned(c, c->plan.n_token);
+    int status = make_room(c, n_more);
+    return status ? status : kvl_rows_want(&c->rows, c->plan.run, n_run);
+}
+
 int kvl_fit_plan(kvlazy_cache *c)
 {
-    if (!kvl_limits_any(c))
+    if (!kvl_limits_any(c) && !kvl_has_limited_twin(c))
         return KVLAZY_OK;
     uint32_t n_run = kvl_plan_runs(c, 0, c->plan.n_token);
-    if (KVL_LIKELY(kvl_rows_ready(&c->rows, c->plan.run, n_run)))
+    uint64_t n_lent = pages_lent(c); /* the plan before this one held them, and this one has to */
+    if (KVL_LIKELY(!n_lent && kvl_rows_ready(&c->rows, c->plan.run, n_run)))
         return KVLAZY_OK;
     if (kvl_rows_want(&c->rows, c->plan.run, n_run))
         return KVLAZY_ENOMEM;
-    uint64_t n_more = kvl_rows_gathered(&c->rows);
-    if (!n_more || kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more))
+    if (!n_lent && !kvl_rows_gathered(&c->rows))
         return KVLAZY_OK;
-    keep_planned(c, c->plan.n_token);
-    int status = kvl_make_room(c, n_more);
-    if (status)
+    int status = fit_own(c, n_run, kvl_rows_gathered(&c->rows) + n_lent);
+    if (!status)
+        status = fit_twins(c, c->plan.run, n_run);
+    if (status == KVLAZY_EBUDGET) {
+        uint64_t pool_wants = c->limits.pool_wants, machine_wants = c->limits.machine_wants;
+
         c->plan.refused_seq = kvl_plan_first_owner(&c->plan, first_unfit(c));
+        c->limits.pool_wants = pool_wants;
+        c->limits.machine_wants = machine_wants;
+    }
     return status;
 }
 

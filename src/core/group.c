@@ -32,6 +32,7 @@ static void join(kvl_group *group, kvlazy_cache *c)
         end = &(*end)->next;
     *end = c;
     c->group = group;
+    c->rows.account = &group->account;
     group->n_changed++; /* a plan knows nothing of it */
     kvl_arenas_use(c);  /* from here on other threads may look at it */
 }
@@ -88,6 +89,7 @@ void kvl_group_leave(kvlazy_cache *c)
     pthread_mutex_lock(&group->lock);
     kvl_wait_for_calls(c); /* a line of its log may be on the way */
     kvl_arenas_leave(c);
+    kvl_rows_count_out(&c->rows);
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;

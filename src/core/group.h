@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "core/loss.h"
+#include "memory/table.h"
 
 /* A watcher sleeps until the time that its last poll said. The cache tells it with the lock of the group held, so that
  * it is told of no cache that is gone; it must not call back into the cache. */
@@ -51,6 +52,7 @@ typedef struct kvl_group {
     uint64_t n_changed;         /* times that tokens of any sequence changed other than by a batch */
     kvl_losses losses;          /* what an eviction in the making takes */
     uint64_t now_ms;            /* newest time seen */
+    kvl_account account;        /* what members took and were promised, where their host keeps no sums */
     uint32_t n_torn;            /* sequences of all members that are torn */
     const kvl_watcher *watcher; /* NULL: none */
     uint64_t told_ms;           /* when the watcher was told to come again; KVL_NEVER: not at all */

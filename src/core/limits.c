@@ -4,8 +4,8 @@
 #include "core/clock.h"
 
 enum {
-    HEADROOM_MS = 100, /* between two looks at the limits of the machine */
-    LOOK_PART = 16,    /* of what was free then, after which another look is worth it */
+    LOOK_MS = 100,        /* an older look at the machine does not count */
+    LOOK_BYTES = 4 << 20, /* nor does one since which so much was taken: fresh pages cost far more than a look */
 };
 
 static bool within_budget(const kvlazy_cache *c, uint64_t n_page)
@@ -13,21 +13,90 @@ static bool within_budget(const kvlazy_cache *c, uint64_t n_page)
     return !c->params.budget_bytes || n_page * kvl_rows_page_bytes(&c->rows) <= c->params.budget_bytes;
 }
 
-/* What the machine allows is read again when a part of what it had is used, since others live on it too. What was seen
- * last counts while it is too early for another look. */
+/* ------------------------------------------------------------------------------------------- the machine */
+
+static bool watches_machine(const kvlazy_cache *c)
+{
+    return c->mem.headroom && c->limits.host_root;
+}
+
+/* The sums are read first: what is taken meanwhile counts twice, rather than not. */
+static void look(kvlazy_cache *c, uint64_t now_ms)
+{
+    c->limits.look_taken = kvl_rows_counted(&c->rows, KVLAZY_COUNT_TAKEN);
+    c->limits.look_promised = kvl_rows_counted(&c->rows, KVLAZY_COUNT_PROMISED);
+    c->limits.look_bytes = kvl_host_headroom(&c->mem, c->limits.host_root);
+    c->limits.look_ms = kvl_max(now_ms, 1);
+}
+
+/* What all caches took since the look. Negative: they gave back more, but others may have it by now. */
+static int64_t taken_since(const kvlazy_cache *c)
+{
+    return (int64_t)(kvl_rows_counted(&c->rows, KVLAZY_COUNT_TAKEN) - c->limits.look_taken);
+}
+
+/* Of what was seen, what all caches took and were promised. */
+static uint64_t bytes_used(const kvlazy_cache *c)
+{
+    int64_t since = taken_since(c);
+
+    return kvl_rows_counted(&c->rows, KVLAZY_COUNT_PROMISED) + (since > 0 ? (uint64_t)since : 0);
+}
+
+static uint64_t bytes_left(const kvlazy_cache *c)
+{
+    return c->limits.look_bytes - kvl_min(c->limits.look_bytes, bytes_used(c));
+}
+
+/* So much was taken or promised since the look that it says little, with so many bytes on top. */
+static bool is_far_from_look(const kvlazy_cache *c, uint64_t bytes)
+{
+    int64_t more =
+        (int64_t)(kvl_rows_counted(&c->rows, KVLAZY_COUNT_PROMISED) - c->limits.look_promised) + taken_since(c);
+
+    return bytes > LOOK_BYTES || more + (int64_t)bytes > LOOK_BYTES;
+}
+
+/* What was seen last counts while it is young: a refusal stands until then, unless some cache gave pages back since;
+ * bytes that are to be taken in earnest make for another look where they are many. */
+static bool machine_has(kvlazy_cache *c, uint64_t bytes, bool takes)
+{
+    if (!bytes || !watches_machine(c))
+        return true;
+    uint64_t now_ms = kvl_now(c);
+    bool is_old = !c->limits.look_ms || now_ms - c->limits.look_ms >= LOOK_MS;
+
+    if (is_old || (bytes <= bytes_left(c) ? takes && is_far_from_look(c, bytes) : taken_since(c) < 0))
+        look(c, now_ms);
+    return bytes <= bytes_left(c);
+}
+
+/* Two caches that ask at the same time are both promised before either looks whether that was too much. */
+static bool machine_promises(kvlazy_cache *c, uint64_t n_page)
+{
+    if (!machine_has(c, n_page * kvl_rows_page_bytes(&c->rows), true))
+        return false;
+    kvl_rows_promise(&c->rows, n_page);
+    if (!watches_machine(c) || bytes_used(c) <= c->limits.look_bytes)
+        return true;
+    kvl_rows_promise(&c->rows, -n_page);
+    return false;
+}
+
+/* With so many touched pages, how many more these are than are touched or promised. */
+static uint64_t unpromised(const kvlazy_cache *c, uint64_t n_page)
+{
+    uint64_t n_had = kvl_rows_touched(&c->rows) + kvl_rows_outstanding(&c->rows);
+
+    return n_page > n_had ? n_page - n_had : 0;
+}
+
 static bool machine_allows(kvlazy_cache *c, uint64_t n_page)
 {
-    if (KVL_LIKELY(!c->mem.headroom || !c->limits.host_root || n_page <= c->limits.look_pages))
-        return true;
-    uint64_t now_ms = kvl_now(c), n_touched = kvl_rows_touched(&c->rows);
-    if (c->limits.look_ms && now_ms < c->limits.look_ms + HEADROOM_MS)
-        return n_page <= c->limits.headroom_pages;
-    uint64_t n_free = kvl_host_headroom(&c->mem, c->limits.host_root) / kvl_rows_page_bytes(&c->rows);
-    c->limits.look_ms = kvl_max(now_ms, 1);
-    c->limits.look_pages = n_touched + n_free / LOOK_PART;
-    c->limits.headroom_pages = n_touched + n_free;
-    return n_page <= c->limits.headroom_pages;
+    return machine_has(c, unpromised(c, n_page) * kvl_rows_page_bytes(&c->rows), false);
 }
+
+/* ------------------------------------------------------------------------------------------- all limits */
 
 static bool pool_allows(const kvlazy_cache *c, uint64_t n_page)
 {
@@ -39,17 +108,21 @@ static bool pool_allows(const kvlazy_cache *c, uint64_t n_page)
 
 bool kvl_limits_take(kvlazy_cache *c, uint64_t n_page)
 {
-    return within_budget(c, n_page) && machine_allows(c, n_page) &&
-           kvl_share_resize(&c->limits.share,
-                            kvl_max(c->limits.share.taken_bytes, n_page * kvl_rows_page_bytes(&c->rows)));
+    uint64_t n_more = unpromised(c, n_page), bytes = n_page * kvl_rows_page_bytes(&c->rows);
+
+    if (!within_budget(c, n_page) || !machine_promises(c, n_more))
+        return false;
+    if (kvl_share_resize(&c->limits.share, kvl_max(c->limits.share.taken_bytes, bytes)))
+        return true;
+    kvl_rows_promise(&c->rows, -n_more);
+    return false;
 }
 
 bool kvl_limits_any(const kvlazy_cache *c)
 {
-    return c->params.budget_bytes || c->limits.share.pool || (c->mem.headroom && c->limits.host_root);
+    return c->params.budget_bytes || c->limits.share.pool || watches_machine(c);
 }
 
-/* Would this many pages be allowed? Takes nothing. */
 bool kvl_limits_allow(kvlazy_cache *c, uint64_t n_page)
 {
     return within_budget(c, n_page) && machine_allows(c, n_page) && pool_allows(c, n_page);
@@ -57,14 +130,36 @@ bool kvl_limits_allow(kvlazy_cache *c, uint64_t n_page)
 
 void kvl_limits_settle(kvlazy_cache *c)
 {
-    kvl_share_resize(&c->limits.share, kvl_rows_touched(&c->rows) * kvl_rows_page_bytes(&c->rows));
+    if (c->rows.n_promised)
+        (c->group->open ? kvl_rows_drop_promise : kvl_rows_end_promise)(&c->rows);
+    if (c->limits.share.pool)
+        kvl_share_resize(&c->limits.share, kvl_rows_touched(&c->rows) * kvl_rows_page_bytes(&c->rows));
+}
+
+void kvl_limits_give(kvlazy_cache *c)
+{
+    uint64_t n_page = kvl_rows_touched(&c->rows) + kvl_rows_outstanding(&c->rows);
+
+    kvl_share_resize(&c->limits.share, kvl_min(c->limits.share.taken_bytes, n_page * kvl_rows_page_bytes(&c->rows)));
+}
+
+uint64_t kvl_limits_missing(kvlazy_cache *c, uint64_t pool_wants, uint64_t machine_wants)
+{
+    uint64_t has = c->limits.share.taken_bytes + (pool_wants ? kvl_share_room(&c->limits.share) : 0);
+    uint64_t missing = pool_wants > has ? pool_wants - has : 0;
+
+    return machine_has(c, machine_wants, false) ? missing : kvl_max(missing, machine_wants - bytes_left(c));
 }
 
 int kvl_limits_check(kvlazy_cache *c, uint64_t n_page)
 {
-    c->limits.pool_wants = 0;
-    if (!within_budget(c, n_page) || !machine_allows(c, n_page))
+    c->limits.pool_wants = c->limits.machine_wants = 0;
+    if (!within_budget(c, n_page))
         return KVLAZY_EBUDGET;
+    if (!machine_allows(c, n_page)) {
+        c->limits.machine_wants = unpromised(c, n_page) * kvl_rows_page_bytes(&c->rows);
+        return KVLAZY_EBUDGET;
+    }
     if (pool_allows(c, n_page))
         return KVLAZY_OK;
     c->limits.pool_wants = n_page * kvl_rows_page_bytes(&c->rows); /* others may have some to give */

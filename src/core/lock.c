@@ -239,7 +239,7 @@ void kvl_unlock(kvlazy_cache *c)
     uint32_t n = 0;
 
     for (kvlazy_cache *m = group->first; m; m = m->next) {
-        if (KVL_UNLIKELY(m->limits.share.pool && !group->open))
+        if (KVL_UNLIKELY((m->limits.share.pool || m->rows.n_promised) && !group->open))
             kvl_limits_settle(m);
         if (KVL_UNLIKELY(m->log.n_line && n < TOLD)) {
             kvl_log_take(&m->log, &note[n].log);

@@ -307,15 +307,21 @@ void kvl_release_outside_keep(kvlazy_cache *c)
     give_back(c, true);
 }
 
-uint64_t kvl_needed_pages(kvlazy_cache *c)
+uint64_t kvl_spare_pages(kvlazy_cache *c)
 {
     walk w = {.counts_only = true, .everything = true};
+
+    walk_dead(c, &w);
+    return w.n_page;
+}
+
+uint64_t kvl_needed_pages(kvlazy_cache *c)
+{
     uint64_t n = kvl_kept_pages(c, false);
 
     if (KVL_LIKELY(!kvl_rows_in_arena(&c->rows)))
         return n;
-    walk_dead(c, &w);
-    return n + kvl_rows_touched(&c->rows) - kvl_kept_pages(c, true) - w.n_page;
+    return n + kvl_rows_touched(&c->rows) - kvl_kept_pages(c, true) - kvl_spare_pages(c);
 }
 
 uint64_t kvl_needed_bytes(kvlazy_cache *c)

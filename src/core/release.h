@@ -16,6 +16,9 @@
 uint64_t kvl_needed_pages(kvlazy_cache *cache);
 uint64_t kvl_needed_bytes(kvlazy_cache *cache);
 
+/* Touched pages that giving back what is not kept would give. */
+uint64_t kvl_spare_pages(kvlazy_cache *cache);
+
 /* Gives back every touched page outside the cover of what is kept, and of streams that drain or came to rest those that
  * were only read. Settles no cell: a page that is kept for a plan alone must come due when the plan comes to nothing.
  */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -278,37 +279,84 @@ bool kvl_cgroup_dir(const char *root, char dir[KVL_PATH_BYTES])
 
 /* ------------------------------------------------------------------------------------------- limits */
 
-/* What a group may use more. File pages that nobody used lately go before anybody is refused; others may not. */
-static uint64_t left_below(uint64_t limit, uint64_t used, uint64_t reclaimable)
+/* What the kernel would take from a group before it refuses anything: file pages, those that were read twice too.
+ * "Active" says in which order they go, not whether (mm/vmscan.c, shrink_lruvec: the inactive list is refilled from the
+ * active one); MemAvailable counts both in the same way (mm/show_mem.c, si_mem_available). These lists hold neither
+ * tmpfs and shared memory, which lie with the anonymous pages, nor what is locked, which is on the unevictable list.
+ * Dirty pages and those under writeback have to be written first, and a group may run out meanwhile, so they are
+ * deducted. */
+typedef struct reclaimable {
+    uint64_t inactive_file, active_file, dirty, writeback;
+} reclaimable;
+
+static const struct {
+    const char *v1, *v2;
+    size_t offset;
+} stat_keys[] = {
+    {"total_inactive_file ", "inactive_file ", offsetof(reclaimable, inactive_file)},
+    {"total_active_file ", "active_file ", offsetof(reclaimable, active_file)},
+    {"total_dirty ", "file_dirty ", offsetof(reclaimable, dirty)},
+    {"total_writeback ", "file_writeback ", offsetof(reclaimable, writeback)},
+};
+
+static void note_stat(reclaimable *sums, const char *line, bool v2)
 {
-    used -= kvl_min(used, reclaimable);
+    uint64_t value;
+
+    for (size_t i = 0; i < sizeof stat_keys / sizeof *stat_keys; i++) {
+        const char *key = v2 ? stat_keys[i].v2 : stat_keys[i].v1;
+
+        if (strncmp(line, key, strlen(key)) == 0 && parse_number(line + strlen(key), "", &value))
+            memcpy((char *)sums + stat_keys[i].offset, &value, sizeof value);
+    }
+}
+
+static uint64_t reclaimable_in(const char *dir, bool v2)
+{
+    reader r;
+    reclaimable sums = {0};
+    uint64_t clean, unclean;
+
+    if (!open_reader(&r, dir, "memory.stat"))
+        return 0;
+    while (next_line(&r))
+        note_stat(&sums, r.line, v2);
+    close(r.fd);
+    if (kvl_add_overflows(sums.inactive_file, sums.active_file, &clean) ||
+        kvl_add_overflows(sums.dirty, sums.writeback, &unclean))
+        return 0;
+    return clean - kvl_min(clean, unclean);
+}
+
+/* What a group may use more. */
+static uint64_t left_below(uint64_t limit, uint64_t used, uint64_t reclaimable_bytes)
+{
+    used -= kvl_min(used, reclaimable_bytes);
     return limit > used ? limit - used : 0;
 }
 
 /* Above `high` a group is not refused but slowed down until it is of no use (cgroup-v2.rst), so it counts like max. */
 static uint64_t left_v2(const char *dir)
 {
-    uint64_t max, high, used, reclaimable;
+    uint64_t max, high, used;
     uint64_t limit = read_number(dir, "memory.max", &max) ? max : NO_LIMIT;
 
     limit = read_number(dir, "memory.high", &high) ? kvl_min(limit, high) : limit;
     if (limit == NO_LIMIT || !read_number(dir, "memory.current", &used))
         return NO_LIMIT;
-    return left_below(limit, used,
-                      read_keyed(dir, "memory.stat", "inactive_file ", "", &reclaimable) ? reclaimable : 0);
+    return left_below(limit, used, reclaimable_in(dir, true));
 }
 
 static uint64_t left_v1(const char *dir, bool is_ours)
 {
-    uint64_t limit, used, reclaimable, counts;
+    uint64_t limit, used, counts;
 
     if (!read_number(dir, "memory.limit_in_bytes", &limit) || limit >= NO_LIMIT_V1 ||
         !read_number(dir, "memory.usage_in_bytes", &used))
         return NO_LIMIT;
     if (!is_ours && read_number(dir, "memory.use_hierarchy", &counts) && !counts)
         return NO_LIMIT; /* before Linux 5.11: not for those below */
-    return left_below(limit, used,
-                      read_keyed(dir, "memory.stat", "total_inactive_file ", "", &reclaimable) ? reclaimable : 0);
+    return left_below(limit, used, reclaimable_in(dir, false));
 }
 
 /* The tightest of a group and all above it. */
@@ -350,6 +398,15 @@ uint64_t kvl_linux_headroom(void *ctx, const char *root)
 {
     (void)ctx;
     return kvl_headroom_bytes(root);
+}
+
+/* The only state of the host: one process has one memory, so all its caches count together. */
+uint64_t kvl_linux_count(void *ctx, int what, uint64_t change)
+{
+    static atomic_uint_least64_t sum[KVLAZY_COUNTS];
+
+    (void)ctx;
+    return atomic_fetch_add(&sum[what], change) + change;
 }
 
 uint64_t kvl_linux_now_ns(void *ctx)

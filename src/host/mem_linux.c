@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * mem_linux: the memory table of Linux. mmap reserves, madvise commits and gives back, mincore tells what is
- * resident. Keeps no state, so every function ignores its context: what may change while a process lives, like a
- * policy that locks all new memory, is asked of the kernel where it matters.
+ * resident. Keeps no state but the sums of limits_linux, so every function ignores its context: what may change while a
+ * process lives, like a policy that locks all new memory, is asked of the kernel where it matters.
+ *
+ * A sandbox or an old kernel refuses calls with whatever error it likes: EPERM, EACCES, ENOSYS, EOPNOTSUPP, EINVAL. A
+ * call that only makes things faster is done without then; what is never taken for such a refusal is a lack of memory.
  *
  * Flags are set once on the whole reservation: a flag on part of a mapping splits it, and there are only
  * vm.max_map_count mappings (jemalloc#1328). MADV_DONTNEED and MADV_POPULATE_WRITE split nothing.
@@ -79,6 +82,13 @@ static bool has_several_nodes(void)
     return read_text("/sys/devices/system/node/has_memory", text, sizeof text) && strpbrk(text, ",-");
 }
 
+/* What populating says when the memory is not there (madvise(2)): none is left, in this group or at all, or the page
+ * cannot be had whole. A write there would end the process, so the caller is told. */
+static bool is_lack_of_memory(int error)
+{
+    return error == ENOMEM || error == EFAULT || error == EHWPOISON;
+}
+
 static void *map_pages(size_t bytes, int prot)
 {
     void *addr = mmap(NULL, bytes, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -99,10 +109,32 @@ static bool maps_are_locked(void)
     return locked;
 }
 
+/* Before Linux 5.14, or where a sandbox refuses it, nothing can be made present ahead of time. */
+static bool commits_fault(void)
+{
+    size_t bytes = host_page_bytes(NULL);
+    void *addr = map_pages(bytes, PROT_READ | PROT_WRITE);
+    bool fault = addr && madvise(addr, bytes, MADV_POPULATE_WRITE) != 0 && !is_lack_of_memory(errno);
+
+    if (addr)
+        munmap(addr, bytes);
+    return fault;
+}
+
 static uint32_t host_traits(void *ctx)
 {
     (void)ctx;
-    return (has_several_nodes() ? KVLAZY_HOST_NUMA : 0) | (maps_are_locked() ? KVLAZY_HOST_LOCKED : 0);
+    return (has_several_nodes() ? KVLAZY_HOST_NUMA : 0) | (maps_are_locked() ? KVLAZY_HOST_LOCKED : 0) |
+           (commits_fault() ? KVLAZY_HOST_FAULTS : 0);
+}
+
+/* 0: there is no such file, and no limit is known. */
+static uint64_t host_max_mappings(void *ctx)
+{
+    char text[32];
+
+    (void)ctx;
+    return read_text("/proc/sys/vm/max_map_count", text, sizeof text) ? strtoull(text, NULL, 10) : 0;
 }
 
 /* ------------------------------------------------------------------------------------------- reserve */
@@ -142,7 +174,7 @@ static void *map_whole(size_t bytes, int prot, uint32_t flags)
     (void)madvise(addr, bytes, MADV_DONTDUMP);
     (void)prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, addr, bytes, "kvlazy");
     if ((flags & KVLAZY_RESERVE_DONTFORK) && madvise(addr, bytes, MADV_DONTFORK) != 0) {
-        munmap(addr, bytes);
+        munmap(addr, bytes); /* it was asked for, and nothing else would keep a child away */
         return NULL;
     }
     if (locked)
@@ -245,8 +277,7 @@ static int host_commit(void *ctx, const kvlazy_range *range, size_t n)
 
     (void)ctx;
     advise(range, n, MADV_POPULATE_WRITE, &error);
-    /* Before Linux 5.14, or by a stream of signals: the first write faults instead. */
-    return error == EINVAL || error == EINTR ? 0 : error;
+    return is_lack_of_memory(error) ? error : 0; /* else the first write faults, and is as good */
 }
 
 /* Locked pages are refused. Where all new memory is locked the lock came with ours and goes with it; one that somebody
@@ -264,6 +295,26 @@ static size_t host_decommit(void *ctx, const kvlazy_range *range, size_t n)
 
 /* ------------------------------------------------------------------------------------------- look */
 
+/* What mincore would say, of a kernel that refuses it: bit 63 of a page's entry is "present" (pagemap.rst). */
+static size_t resident_by_pagemap(const void *addr, size_t bytes)
+{
+    enum { CHUNK_PAGES = 512 };
+    uint64_t entry[CHUNK_PAGES];
+    size_t page_bytes = host_page_bytes(NULL), first = (uintptr_t)addr / page_bytes, resident = 0;
+    int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+
+    for (size_t i = 0, n = 0; fd >= 0 && i < bytes / page_bytes; i += n) {
+        n = bytes / page_bytes - i < CHUNK_PAGES ? bytes / page_bytes - i : CHUNK_PAGES;
+        if (pread(fd, entry, n * sizeof *entry, (off_t)((first + i) * sizeof *entry)) != (ssize_t)(n * sizeof *entry))
+            break;
+        for (size_t k = 0; k < n; k++)
+            resident += entry[k] >> 63;
+    }
+    if (fd >= 0)
+        close(fd);
+    return resident * page_bytes;
+}
+
 static size_t host_resident(void *ctx, const void *addr, size_t bytes)
 {
     enum { CHUNK_PAGES = 16384 };
@@ -274,7 +325,7 @@ static size_t host_resident(void *ctx, const void *addr, size_t bytes)
         size_t part = bytes - at < CHUNK_PAGES * page_bytes ? bytes - at : CHUNK_PAGES * page_bytes;
 
         if (mincore((char *)(uintptr_t)addr + at, part, in_core) != 0)
-            continue;
+            return resident_by_pagemap(addr, bytes);
         for (size_t i = 0; i < part / page_bytes; i++)
             resident += in_core[i] & 1;
     }
@@ -383,6 +434,8 @@ const kvlazy_mem *kvlazy_mem_host(void)
         .headroom = kvl_linux_headroom,
         .now_ns = kvl_linux_now_ns,
         .process_id = host_process_id,
+        .count = kvl_linux_count,
+        .max_mappings = host_max_mappings,
     };
     return &host;
 }

@@ -13,7 +13,8 @@
 enum { KVL_WOKEN = 1u << 0, KVL_PRESSURE = 1u << 1 };
 
 typedef struct kvl_wait {
-    int wake_fd;
+    int wake_fd;      /* readable: wake up */
+    int ring_fd;      /* what is written to make it so */
     int pressure_fd;  /* becomes readable under memory pressure; -1: the host tells of none */
     uint64_t deaf_ms; /* pressure was told, and is not looked for before this time */
 } kvl_wait;

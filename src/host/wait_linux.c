@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wait_linux: see wait.h. An eventfd wakes, poll(2) sleeps, and pressure stall information (PSI, Linux 5.2) tells of
- * pressure: that of this process's control group where it has one, else that of the whole system.
+ * wait_linux: see wait.h. An eventfd wakes, or a pipe where a sandbox knows no eventfd; poll(2) sleeps, and pressure
+ * stall information (PSI, Linux 5.2) tells of pressure: that of this process's control group where it has one, else
+ * that of the whole system.
  */
 #include "host/wait.h"
 #include "host/limits_linux.h"
@@ -60,9 +61,12 @@ static int find_pressure(const char *root)
 
 int kvl_wait_open(kvl_wait *w, const char *root)
 {
-    *w = (kvl_wait){.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .pressure_fd = -1};
-    if (w->wake_fd < 0)
+    int fd[2];
+
+    fd[0] = fd[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd[0] < 0 && pipe2(fd, O_CLOEXEC | O_NONBLOCK) != 0)
         return KVLAZY_ENOMEM;
+    *w = (kvl_wait){.wake_fd = fd[0], .ring_fd = fd[1], .pressure_fd = -1};
     w->pressure_fd = find_pressure(root);
     return KVLAZY_OK;
 }
@@ -76,6 +80,8 @@ static void close_fd(int *fd)
 
 void kvl_wait_close(kvl_wait *w)
 {
+    if (w->ring_fd != w->wake_fd)
+        close_fd(&w->ring_fd);
     close_fd(&w->wake_fd);
     close_fd(&w->pressure_fd);
 }
@@ -117,8 +123,8 @@ void kvl_wait_wake(kvl_wait *w)
 {
     uint64_t one = 1;
 
-    if (write(w->wake_fd, &one, sizeof one) < 0)
-        return; /* the counter is full, so the sleeper is woken already */
+    if (write(w->ring_fd, &one, sizeof one) < 0)
+        return; /* it is full, so the sleeper is woken already */
 }
 
 /* ------------------------------------------------------------------------------------------- the thread */

@@ -137,12 +137,28 @@ static int set_writable(kvlazy_arena *a, uint64_t first, uint64_t end, bool writ
     return a->mem.set_writable(a->mem.ctx, a->base + kvl_pages_bytes(a, first), bytes, writable, a->reserve_flags);
 }
 
+/* The block of a page: the last one that does not begin above it. */
+static uint32_t find_block(const kvlazy_arena *a, uint64_t page)
+{
+    uint32_t low = 0, high = a->n_block;
+
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (a->block[middle].first <= page)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* Pages [first, end) are about to be written. 0, or what the host says. */
 static int raise_frontiers(kvlazy_arena *a, uint64_t first, uint64_t end)
 {
     int error = 0;
 
-    for (uint32_t i = 0; !error && i < a->n_block && a->block[i].first < end; i++) {
+    for (uint32_t i = find_block(a, first); !error && i < a->n_block && a->block[i].first < end; i++) {
         kvl_block *b = &a->block[i];
         uint64_t stop = kvl_min(end, block_end(a, i));
 
@@ -155,18 +171,46 @@ static int raise_frontiers(kvlazy_arena *a, uint64_t first, uint64_t end)
     return error;
 }
 
-/* Every frontier comes down to what is touched. Where the host will not, it stays where it is. */
+/* A frontier comes down to what is touched. Where the host will not, it stays where it is until the next release. */
+static void lower_frontier(kvlazy_arena *a, kvl_block *b)
+{
+    uint64_t top = b->frontier;
+
+    if (top == b->first || kvl_bit_get(a->touched, top - 1))
+        return;
+    top = kvl_bits_top_above(a->touched, b->first, top);
+    if (set_writable(a, top, b->frontier, false) == 0)
+        b->frontier = top;
+    else
+        a->frontier_stuck = true;
+}
+
+static uint64_t range_page(const kvlazy_arena *a, const kvlazy_range *range)
+{
+    return (uint64_t)((char *)range->addr - a->base) >> a->page_shift;
+}
+
+static uint64_t end_page(const kvlazy_arena *a, const kvlazy_range *range)
+{
+    return range_page(a, range) + (range->bytes >> a->page_shift);
+}
+
+/* What was gathered may be untouched now: no block but those of its pages is looked at. Ranges ascend, and many may lie
+ * in one block. */
 static void lower_frontiers(kvlazy_arena *a)
 {
-    for (uint32_t i = 0; i < a->n_block; i++) {
-        kvl_block *b = &a->block[i];
-        uint64_t top = b->frontier;
+    bool all = a->frontier_stuck;
+    uint32_t done = 0;
 
-        if (top == b->first || kvl_bit_get(a->touched, top - 1))
-            continue;
-        top = kvl_max(b->first, kvl_bits_top(a->touched, top));
-        if (set_writable(a, top, b->frontier, false) == 0)
-            b->frontier = top;
+    a->frontier_stuck = false;
+    for (uint32_t i = 0; all && i < a->n_block; i++)
+        lower_frontier(a, &a->block[i]);
+    for (uint32_t r = 0; !all && a->n_block && r < a->n_range; r++) {
+        uint64_t end = end_page(a, &a->range[r]);
+
+        done = (uint32_t)kvl_max(done, find_block(a, range_page(a, &a->range[r])));
+        for (; done < a->n_block && a->block[done].first < end; done++)
+            lower_frontier(a, &a->block[done]);
     }
 }
 
@@ -192,11 +236,6 @@ static bool has_room(kvlazy_arena *a)
     a->range = range;
     a->cap_range *= 2;
     return true;
-}
-
-static uint64_t range_page(const kvlazy_arena *a, const kvlazy_range *range)
-{
-    return (uint64_t)((char *)range->addr - a->base) >> a->page_shift;
 }
 
 /* Pages [first, end), joined to the range before where they touch. There is room. */
@@ -229,9 +268,22 @@ int kvl_arena_want_slow(kvlazy_arena *a, kvl_span bytes)
     return KVLAZY_OK;
 }
 
-static uint64_t end_page(const kvlazy_arena *a, const kvlazy_range *range)
+uint64_t kvl_arena_gathered_in(const kvlazy_arena *a, uint64_t first, uint64_t end)
 {
-    return range_page(a, range) + (range->bytes >> a->page_shift);
+    uint32_t low = 0, high = a->n_range;
+    uint64_t n = 0;
+
+    while (low < high) { /* the first range that does not end before */
+        uint32_t middle = low + (high - low) / 2;
+
+        if (end_page(a, &a->range[middle]) <= first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (const kvlazy_range *r = a->range + low; r < a->range + a->n_range && range_page(a, r) < end; r++)
+        n += kvl_min(end, end_page(a, r)) - kvl_max(first, range_page(a, r));
+    return n;
 }
 
 /* Any part of the gathered pages may be there, and nobody else would give them back: they are not touched. But in an
@@ -336,8 +388,8 @@ void kvl_arena_give(kvlazy_arena *a)
             i++;
         }
     }
-    a->n_range = 0;
     lower_frontiers(a);
+    a->n_range = 0;
 }
 
 void kvl_arena_zero(kvlazy_arena *a, kvl_span bytes)

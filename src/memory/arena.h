@@ -52,6 +52,7 @@ struct kvlazy_arena {
     bool gives_zeros;    /* a page given back reads zero: probed, some hosts' does not (qemu-user) */
     kvl_block *block;    /* [n_block]; NULL: all of it is writable */
     uint32_t n_block;
+    bool frontier_stuck; /* the host would not take back what lies above one of them: all are to be looked at again */
 
     kvlazy_range *range; /* gathered, ascending */
     uint32_t n_range, cap_range;
@@ -90,6 +91,9 @@ void kvl_arena_gather(kvlazy_arena *arena);
 
 /* Bytes that will be written: gathers their pages that are not touched. KVLAZY_ENOMEM: no room to note them. */
 int kvl_arena_want_slow(kvlazy_arena *arena, kvl_span bytes);
+
+/* How many of the gathered pages lie in [first, end). */
+uint64_t kvl_arena_gathered_in(const kvlazy_arena *arena, uint64_t first, uint64_t end);
 
 /* Makes the gathered pages touched and writable; `ahead`: physically present too. KVLAZY_ENOMEM: none of them is. */
 int kvl_arena_commit(kvlazy_arena *arena, bool ahead);

@@ -2,6 +2,8 @@
 /* geometry: see geometry.h. */
 #include "memory/geometry.h"
 
+#include <bsd/stdlib.h>
+
 /* Signed pointer arithmetic reaches 2^63 bytes. Half of that is more than any machine has. */
 #define RESERVATION_MAX_BYTES (UINT64_C(1) << 62)
 
@@ -63,15 +65,37 @@ static int lay_out(kvl_geometry *g, kvl_tensor *t, kvl_complaint *complaint)
     return KVLAZY_OK;
 }
 
-static uint32_t find_arena(kvl_geometry *g, kvlazy_arena *arena)
+static int by_address(const void *a, const void *b)
 {
-    uint32_t i = 0;
+    uintptr_t p = (uintptr_t) * (kvlazy_arena *const *)a, q = (uintptr_t) * (kvlazy_arena *const *)b;
 
-    while (i < g->n_arena && g->arena[i] != arena)
-        i++;
-    g->arena[i] = arena;
-    g->n_arena += i == g->n_arena;
-    return i;
+    return (p > q) - (p < q);
+}
+
+static bool is_placed(const kvlazy_tensor *theirs, uint64_t row_bytes)
+{
+    return theirs && theirs->data && row_bytes;
+}
+
+/* Every arena that a layer lies in, once, by address. */
+static void collect_arenas(kvl_geometry *g, const kvlazy_layer *layer, uint32_t n_layer)
+{
+    uint32_t n = 0;
+
+    for (const kvlazy_layer *l = layer; l < layer + n_layer; l++)
+        if (l->arena && (is_placed(l->k, l->k_row_bytes) || is_placed(l->v, l->v_row_bytes)))
+            g->arena[n++] = l->arena;
+    qsort(g->arena, n, sizeof(kvlazy_arena *), by_address);
+    for (uint32_t i = 0; i < n; i++)
+        if (!g->n_arena || g->arena[g->n_arena - 1] != g->arena[i])
+            g->arena[g->n_arena++] = g->arena[i];
+}
+
+static uint32_t find_arena(const kvl_geometry *g, kvlazy_arena *arena)
+{
+    kvlazy_arena **found = bsearch(&arena, g->arena, g->n_arena, sizeof(kvlazy_arena *), by_address);
+
+    return (uint32_t)(found - g->arena);
 }
 
 /* The engine laid out a tensor: takes over where its bytes are. */
@@ -177,6 +201,27 @@ static int put_in_order(kvl_geometry *g, kvl_complaint *complaint)
     return KVLAZY_OK;
 }
 
+static uint64_t name_of(uint32_t layer_id, bool is_v)
+{
+    return 2 * (uint64_t)layer_id + is_v;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const kvl_named *s = a, *t = b;
+
+    return (s->name > t->name) - (s->name < t->name);
+}
+
+/* The tensors are where they stay. */
+static void note_names(kvl_geometry *g)
+{
+    for (uint32_t i = 0; i < g->n_tensor; i++)
+        g->by_name[i] = (kvl_named){name_of(g->tensor[i].layer_id, g->tensor[i].is_v), i};
+    if (g->n_tensor)
+        qsort(g->by_name, g->n_tensor, sizeof *g->by_name, by_name);
+}
+
 int kvl_geometry_init(kvl_geometry *g, const kvlazy_layer *layer, uint32_t n_layer, uint32_t kv_size, uint32_t n_stream,
                       uint64_t page_bytes, kvl_bounds_of bounds_of, kvl_complaint *complaint)
 {
@@ -187,8 +232,11 @@ int kvl_geometry_init(kvl_geometry *g, const kvlazy_layer *layer, uint32_t n_lay
         return KVLAZY_OK;
     g->tensor = calloc(n_layer, 2 * sizeof *g->tensor);
     g->arena = calloc((size_t)n_layer + 1, sizeof(kvlazy_arena *));
-    if (!g->tensor || !g->arena)
+    g->by_name = calloc(n_layer, 2 * sizeof *g->by_name);
+    if (!g->tensor || !g->arena || !g->by_name)
         status = complain(complaint, KVLAZY_ENOMEM, layer->id, "no memory to note tensors");
+    else
+        collect_arenas(g, layer, n_layer);
     for (uint32_t i = 0; !status && i < n_layer; i++) {
         status = place(g, &layer[i], false, bounds_of, complaint);
         if (!status)
@@ -196,6 +244,8 @@ int kvl_geometry_init(kvl_geometry *g, const kvlazy_layer *layer, uint32_t n_lay
     }
     if (!status)
         status = put_in_order(g, complaint);
+    if (!status)
+        note_names(g);
     if (status)
         kvl_geometry_fini(g);
     return status;
@@ -205,15 +255,39 @@ void kvl_geometry_fini(kvl_geometry *g)
 {
     free(g->tensor);
     free(g->arena);
+    free(g->by_name);
     *g = (kvl_geometry){0};
 }
 
 const kvl_tensor *kvl_geometry_find(const kvl_geometry *g, uint32_t layer_id, bool is_v)
 {
-    for (uint32_t i = 0; i < g->n_tensor; i++)
-        if (g->tensor[i].layer_id == layer_id && g->tensor[i].is_v == is_v)
-            return &g->tensor[i];
-    return NULL;
+    const kvl_named key = {.name = name_of(layer_id, is_v)};
+    const kvl_named *found = g->n_tensor ? bsearch(&key, g->by_name, g->n_tensor, sizeof key, by_name) : NULL;
+
+    return found ? &g->tensor[found->number] : NULL;
+}
+
+kvl_span *kvl_geometry_blocks(const kvl_geometry *g, uint64_t n_most, uint32_t *n_block)
+{
+    uint32_t first = g->n_host;
+
+    while (first && g->tensor[first - 1].arena + 1 == g->n_arena)
+        first--;
+    uint64_t n = kvl_max(g->n_host - first, 1), n_streams = g->n_stream, n_tensors = kvl_div_up(n, kvl_max(n_most, 1));
+
+    if (n_tensors == 1)
+        n_streams = kvl_div_up(g->n_stream, kvl_min(n_most / n, g->n_stream));
+    kvl_span *block = reallocarray(NULL, n * kvl_div_up(g->n_stream, n_streams), sizeof *block);
+    *n_block = 0;
+    for (uint64_t i = first; block && i < g->n_host; i += n_tensors) {
+        const kvl_tensor *t = &g->tensor[i], *last = &g->tensor[kvl_min(i + n_tensors, g->n_host) - 1];
+
+        for (uint64_t s = 0; s < g->n_stream; s += n_streams)
+            block[(*n_block)++] =
+                (kvl_span){t->offset + s * t->stream_stride,
+                           n_tensors > 1 ? last->end : t->offset + (s + n_streams) * t->stream_stride};
+    }
+    return block;
 }
 
 uint64_t kvl_geometry_cover_bytes(const kvl_geometry *g, uint32_t n_cell)

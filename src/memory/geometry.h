@@ -57,6 +57,12 @@ typedef struct kvl_tensor {
     uint64_t cell_bytes; /* of one cell in one lane */
 } kvl_tensor;
 
+/* Which tensor is the K or the V of a layer. */
+typedef struct kvl_named {
+    uint64_t name; /* of layer 7: K 14, V 15 */
+    uint32_t number;
+} kvl_named;
+
 typedef struct kvl_geometry {
     uint32_t kv_size, n_stream;
     uint32_t n_arena; /* the library's own included, where there is one */
@@ -67,7 +73,8 @@ typedef struct kvl_geometry {
     uint32_t n_host;         /* tensors in host memory; those on devices come behind them */
     uint32_t n_tensor;
     kvl_tensor *tensor;   /* [0, n_host): by arena, then by offset */
-    kvlazy_arena **arena; /* [n_arena] those of the layers; NULL: the library's own */
+    kvl_named *by_name;   /* [n_tensor], sorted */
+    kvlazy_arena **arena; /* [n_arena] those of the layers, by address; NULL: the library's own */
 } kvl_geometry;
 
 /* What is wrong with the layers, for the log: a text, and the layer it is about. */
@@ -85,8 +92,13 @@ int kvl_geometry_init(kvl_geometry *geometry, const kvlazy_layer *layer, uint32_
                       uint32_t n_stream, uint64_t page_bytes, kvl_bounds_of bounds_of, kvl_complaint *complaint);
 void kvl_geometry_fini(kvl_geometry *geometry);
 
-/* Returns NULL when there is no such tensor. */
+/* Returns NULL when there is no such tensor. Cost: O(log n_tensor). */
 const kvl_tensor *kvl_geometry_find(const kvl_geometry *geometry, uint32_t layer_id, bool is_v);
+
+/* Parts of the library's own reservation that are written from their beginning on, ascending: a stream of a tensor
+ * each, or, where that would be more than n_most, some neighbouring streams of a tensor, or some tensors. Returns NULL
+ * where there is no memory to note them. */
+kvl_span *kvl_geometry_blocks(const kvl_geometry *geometry, uint64_t n_most, uint32_t *n_block);
 
 /* Returns the bytes of the pages that the first n cells of every stream lie on, each page once. */
 uint64_t kvl_geometry_cover_bytes(const kvl_geometry *geometry, uint32_t n_cell);

@@ -85,6 +85,86 @@ uint64_t kvl_rows_gathered(const kvl_rows *r)
     return n;
 }
 
+static uint64_t gathered_under(const kvlazy_arena *a, const kvl_geometry *g)
+{
+    uint64_t n = 0, done = 0;
+
+    for (const kvl_tensor *t = g->tensor; t < g->tensor + g->n_host; t++) {
+        if (g->arena[t->arena] != a)
+            continue;
+        n += kvl_arena_gathered_in(a, kvl_max(done, kvl_page_floor(a, t->offset)), kvl_page_ceil(a, t->end));
+        done = kvl_page_ceil(a, t->end);
+    }
+    return n;
+}
+
+uint64_t kvl_rows_gathered_under(const kvl_rows *r, const kvl_rows *other)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < r->geometry.n_arena; i++)
+        if (r->geometry.arena[i]->n_cache > 1 && r->geometry.arena[i]->n_range)
+            n += gathered_under(r->geometry.arena[i], &other->geometry);
+    return n;
+}
+
+/* ------------------------------------------------------------------------------------------- counting */
+
+uint64_t kvl_rows_counted(const kvl_rows *r, int what)
+{
+    return kvl_host_count(r->mem, r->account, what, 0);
+}
+
+/* Either way, modulo 2^64. */
+static uint64_t add_pages(const kvl_rows *r, int what, uint64_t n_page)
+{
+    return kvl_host_count(r->mem, r->account, what, n_page * kvl_rows_page_bytes(r));
+}
+
+uint64_t kvl_rows_promise(kvl_rows *r, uint64_t n_page)
+{
+    r->n_promised += n_page;
+    return add_pages(r, KVLAZY_COUNT_PROMISED, n_page);
+}
+
+/* Counted as taken before the promise ends: another cache that looks in between sees them twice rather than not. */
+static void count_taken(kvl_rows *r, uint64_t n_page)
+{
+    r->n_held += n_page;
+    add_pages(r, KVLAZY_COUNT_TAKEN, n_page);
+}
+
+static void count_touched_now(kvl_rows *r, uint64_t n_page)
+{
+    uint64_t n_kept = kvl_min(n_page, kvl_rows_outstanding(r));
+
+    if (r->commits_ahead) {
+        count_taken(r, n_page);
+        kvl_rows_promise(r, -n_kept);
+        return;
+    }
+    kvl_rows_promise(r, n_page - n_kept); /* not present before it is written, within this batch */
+    r->n_faulting += n_page;
+}
+
+void kvl_rows_drop_promise(kvl_rows *r)
+{
+    kvl_rows_promise(r, -kvl_rows_outstanding(r));
+}
+
+void kvl_rows_end_promise(kvl_rows *r)
+{
+    count_taken(r, r->n_faulting);
+    kvl_rows_promise(r, -r->n_promised);
+    r->n_faulting = 0;
+}
+
+void kvl_rows_count_out(kvl_rows *r)
+{
+    kvl_rows_end_promise(r);
+    count_taken(r, -r->n_held);
+}
+
 /* ------------------------------------------------------------------------------------------- committing */
 
 static int commit(kvl_rows *r)
@@ -133,11 +213,13 @@ void kvl_rows_forget_ready(kvl_rows *r)
 
 int kvl_rows_touch(kvl_rows *r, const kvl_run *run, uint32_t n_run)
 {
-    uint64_t from_ns = kvl_rows_gathered(r) ? kvl_host_now_ns(r->mem) : 0;
+    uint64_t n_page = kvl_rows_gathered(r), from_ns = n_page ? kvl_host_now_ns(r->mem) : 0;
     int status = commit(r);
 
-    if (kvl_rows_gathered(r))
+    if (n_page)
         kvl_histogram_add(&r->commit_time, kvl_host_now_ns(r->mem) - from_ns);
+    if (!status && n_page)
+        count_touched_now(r, n_page);
     if (!status)
         note_ready(r, run, n_run);
     for (uint32_t i = 0; status && i < n_run; i++) /* a failed commit may have left pages resident, like reading does */
@@ -147,11 +229,11 @@ int kvl_rows_touch(kvl_rows *r, const kvl_run *run, uint32_t n_run)
 
 /* ------------------------------------------------------------------------------------------- giving back */
 
-void kvl_rows_give(kvl_rows *r)
+/* Returns how many pages went that were touched. */
+static uint64_t give(kvl_rows *r)
 {
-    uint64_t n_page = kvl_rows_gathered(r), from_ns = n_page ? kvl_host_now_ns(r->mem) : 0;
+    uint64_t n_before = r->n_released;
 
-    kvl_rows_forget_ready(r);
     for (uint32_t i = 0; i < r->geometry.n_arena; i++) {
         kvlazy_arena *a = r->geometry.arena[i];
         uint64_t n_released = a->n_released, n_refused = a->n_refused;
@@ -160,6 +242,20 @@ void kvl_rows_give(kvl_rows *r)
         r->n_released += a->n_released - n_released;
         r->n_refused += a->n_refused - n_refused;
     }
+    return r->n_released - n_before;
+}
+
+void kvl_rows_give(kvl_rows *r)
+{
+    uint64_t n_page = kvl_rows_gathered(r), from_ns = n_page ? kvl_host_now_ns(r->mem) : 0;
+
+    kvl_rows_forget_ready(r);
+    if (n_page)
+        count_taken(r,
+                    -n_page); /* all of it, first: a look at the host in between sees too little rather than too much */
+    uint64_t n_given = give(r);
+    if (n_page != n_given)
+        count_taken(r, n_page - n_given);
     if (n_page)
         kvl_histogram_add(&r->release_time, kvl_host_now_ns(r->mem) - from_ns);
 }

@@ -24,6 +24,10 @@ typedef struct kvl_rows {
     const kvlazy_mem *mem;
     kvl_row_state *stream; /* [n_stream] */
     bool commits_ahead;    /* pages are made present before they are written */
+    kvl_account *account;  /* of the linked caches, for a host that keeps no sums */
+    uint64_t n_promised;   /* pages that were promised and are not present yet */
+    uint64_t n_faulting;   /* those of them that are touched: they come when they are written */
+    uint64_t n_held;       /* pages made present less those given back, modulo 2^64: the twin may give back ours */
     uint64_t n_released;   /* pages given back, running total */
     uint64_t n_refused;    /* ranges that the host would not take back, running total */
     kvlazy_histogram commit_time, release_time;
@@ -37,11 +41,29 @@ void kvl_rows_gather(kvl_rows *rows);
 int kvl_rows_want(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 uint64_t kvl_rows_gathered(const kvl_rows *rows);
 
+/* Those of them that lie under tensors of another cache as well, which has some in the same arenas. */
+uint64_t kvl_rows_gathered_under(const kvl_rows *rows, const kvl_rows *other);
+
 /* Makes the pages that were gathered for these runs touched; the runs are then ready. Returns KVLAZY_ENOMEM when the
  * host refuses, and none of the pages is touched then. kvl_rows_ready returns whether runs are ready, in O(n_run). */
 int kvl_rows_touch(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 bool kvl_rows_ready(const kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 void kvl_rows_forget_ready(kvl_rows *rows);
+
+/* What all caches of the host took or were promised, in bytes: KVLAZY_COUNT_*. */
+uint64_t kvl_rows_counted(const kvl_rows *rows, int what);
+
+/* So many pages more are promised: touching them makes the promise smaller. Returns what is promised to all caches of
+ * the host, in bytes. */
+uint64_t kvl_rows_promise(kvl_rows *rows, uint64_t n_page);
+
+/* What was promised and not touched is not wanted any more; and the batch is over too, so what was touched was written.
+ */
+void kvl_rows_drop_promise(kvl_rows *rows);
+void kvl_rows_end_promise(kvl_rows *rows);
+
+/* The cache is about to go, with all its pages: it counts for nothing. */
+void kvl_rows_count_out(kvl_rows *rows);
 
 /* Gives the gathered pages back. Those that the host refuses stay touched and are counted. */
 void kvl_rows_give(kvl_rows *rows);
@@ -62,6 +84,12 @@ void kvl_rows_copy(kvl_rows *rows, kvl_run from, uint32_t to_stream, uint32_t to
 static inline uint64_t kvl_rows_page_bytes(const kvl_rows *rows)
 {
     return rows->geometry.page_bytes;
+}
+
+/* Pages that were promised and are not touched yet. */
+static inline uint64_t kvl_rows_outstanding(const kvl_rows *rows)
+{
+    return rows->n_promised - rows->n_faulting;
 }
 
 static inline uint64_t kvl_rows_touched_bytes(const kvl_rows *rows)

@@ -12,10 +12,11 @@ static const uint16_t mem_end[] = {
     KVL_END(kvlazy_mem, set_writable), KVL_END(kvlazy_mem, huge_page_bytes),
     KVL_END(kvlazy_mem, traits),       KVL_END(kvlazy_mem, why_refused),
     KVL_END(kvlazy_mem, headroom),     KVL_END(kvlazy_mem, now_ns),
-    KVL_END(kvlazy_mem, process_id),   0,
+    KVL_END(kvlazy_mem, process_id),   KVL_END(kvlazy_mem, count),
+    KVL_END(kvlazy_mem, max_mappings), 0,
 };
 
-_Static_assert(KVL_IS_LAST(kvlazy_mem, process_id), "a member is not among the ends");
+_Static_assert(KVL_IS_LAST(kvlazy_mem, max_mappings), "a member is not among the ends");
 
 bool kvl_table_read(const kvlazy_mem *theirs, kvlazy_mem *mem)
 {
@@ -47,6 +48,18 @@ uint32_t kvl_host_traits(const kvlazy_mem *mem)
 uint64_t kvl_host_headroom(const kvlazy_mem *mem, const char *root)
 {
     return mem->headroom ? mem->headroom(mem->ctx, root) : UINT64_MAX;
+}
+
+uint64_t kvl_host_count(const kvlazy_mem *mem, kvl_account *account, int what, uint64_t change)
+{
+    return mem->count ? mem->count(mem->ctx, what, change) : (account->sum[what] += change);
+}
+
+uint64_t kvl_host_max_mappings(const kvlazy_mem *mem)
+{
+    uint64_t n = mem->max_mappings ? mem->max_mappings(mem->ctx) : 0;
+
+    return n ? n : UINT64_MAX;
 }
 
 uint64_t kvl_host_now_ns(const kvlazy_mem *mem)

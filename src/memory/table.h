@@ -21,6 +21,18 @@ uint32_t kvl_host_traits(const kvlazy_mem *mem);
 /* Bytes that the machine has left; UINT64_MAX: no end is known. */
 uint64_t kvl_host_headroom(const kvlazy_mem *mem, const char *root);
 
+/* Sums for a host that keeps none: those of linked caches, whose lock is held. */
+typedef struct kvl_account {
+    uint64_t sum[KVLAZY_COUNTS];
+} kvl_account;
+
+/* Adds to one of the sums KVLAZY_COUNT_* of all caches of the host, or to that of the account where the host keeps
+ * none. Returns the sum. */
+uint64_t kvl_host_count(const kvlazy_mem *mem, kvl_account *account, int what, uint64_t change);
+
+/* Mappings that a process may have; UINT64_MAX: no limit is known. */
+uint64_t kvl_host_max_mappings(const kvlazy_mem *mem);
+
 /* A clock for histograms; 0: there is none. */
 uint64_t kvl_host_now_ns(const kvlazy_mem *mem);
 
