@@ -215,8 +215,7 @@ static uint32_t longest_idle(const kvl_vacating *v)
 
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         uint64_t at = c->stream[s].active_ms;
-        bool is_left =
-            v->picked == c->params.n_stream || at > v->asked_ms || (at == v->asked_ms && s > v->picked);
+        bool is_left = v->picked == c->params.n_stream || at > v->asked_ms || (at == v->asked_ms && s > v->picked);
 
         if (is_left && (next == c->params.n_stream || at < c->stream[next].active_ms))
             next = s;

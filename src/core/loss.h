@@ -47,6 +47,8 @@ typedef struct kvl_part {
     kvlazy_pos low_cut; /* 0: none */
     kvlazy_pos yes_low; /* the low_cut that a yes holds for */
     bool waits;         /* for its turn, or has it */
+    bool may_lose;      /* tokens of it may go, when the plan is begun */
+    uint32_t n_end;     /* entries of its index below the cut */
     uint32_t n_lost;    /* cells of the stream */
 } kvl_part;
 
@@ -57,11 +59,11 @@ typedef struct kvl_lost_cell {
 /* One cache's part of a plan. */
 typedef struct kvl_eviction {
     kvl_turns turns;
-    kvl_part *part;      /* [n_seq_max] */
-    kvlazy_seq_id turn;  /* whose turn it is; -1: the next one's */
-    uint32_t n_offered;  /* sequences that were given a turn so far */
-    uint64_t n_lost;     /* cells that go, of all streams */
-    kvl_tally *tally;    /* [n_tally], by cell; NULL until a shared cell is met. Only a unified cache shares */
+    kvl_part *part;     /* [n_seq_max] */
+    kvlazy_seq_id turn; /* whose turn it is; -1: the next one's */
+    uint32_t n_offered; /* sequences that were given a turn so far */
+    uint64_t n_lost;    /* cells that go, of all streams */
+    kvl_tally *tally;   /* [n_tally], by cell; NULL until a shared cell is met. Only a unified cache shares */
     uint32_t n_tally;
     kvl_lost_cell *order; /* [n_order]: the cells that go, first ones first; NULL: not noted */
     uint64_t n_order;
@@ -88,6 +90,9 @@ bool kvl_loss_any(kvlazy_cache *cache, kvlazy_seq_id seq);
 /* The position that a sequence will end at, in all the group or in one cache; -1: nothing is left. */
 kvlazy_pos kvl_loss_end_of(kvlazy_cache *cache, kvlazy_seq_id seq);
 kvlazy_pos kvl_loss_end_in(kvlazy_cache *cache, kvlazy_seq_id seq);
+
+/* Entries of its index in one cache that lie below the cut. */
+uint32_t kvl_loss_n_below(kvlazy_cache *cache, kvlazy_seq_id seq);
 
 /* The sequence waits for its turn, if it may lose anything. */
 void kvl_loss_offer_turn(kvlazy_cache *cache, kvlazy_seq_id seq);

@@ -17,7 +17,8 @@ uint64_t kvl_needed_pages(kvlazy_cache *cache);
 uint64_t kvl_needed_bytes(kvlazy_cache *cache);
 
 /* Gives back every touched page outside the cover of what is kept, and of streams that drain or came to rest those that
- * were only read. Settles no cell: a page that is kept for a plan alone must come due when the plan comes to nothing. */
+ * were only read. Settles no cell: a page that is kept for a plan alone must come due when the plan comes to nothing.
+ */
 void kvl_release_outside_keep(kvlazy_cache *cache);
 
 /* Gives back what fallow cells of min_age leave free, and in streams that drain those of any age, at most one piece.

@@ -384,13 +384,20 @@ static kvl_shrink_next finish(kvlazy_cache *c, kvl_shrink *s)
 kvl_shrink_next kvl_shrink_step(kvlazy_cache *c, kvl_shrink *s)
 {
     switch (s->phase) {
-    case KVL_SHRINK_PLANS: return plan(c, s);
-    case KVL_SHRINK_DROPS: return drop(c, s);
-    case KVL_SHRINK_COMPACTS: return compact(c, s);
-    case KVL_SHRINK_LOOKS: return look(c, s);
-    case KVL_SHRINK_RELEASES: return release(c, s);
-    case KVL_SHRINK_ENDS: return finish(c, s);
-    case KVL_SHRINK_ENDED: break;
+    case KVL_SHRINK_PLANS:
+        return plan(c, s);
+    case KVL_SHRINK_DROPS:
+        return drop(c, s);
+    case KVL_SHRINK_COMPACTS:
+        return compact(c, s);
+    case KVL_SHRINK_LOOKS:
+        return look(c, s);
+    case KVL_SHRINK_RELEASES:
+        return release(c, s);
+    case KVL_SHRINK_ENDS:
+        return finish(c, s);
+    case KVL_SHRINK_ENDED:
+        break;
     }
     return KVL_SHRINK_DONE;
 }
