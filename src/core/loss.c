@@ -9,6 +9,7 @@
  */
 #include "core/loss.h"
 #include "core/cache.h"
+#include "core/cover.h"
 #include "core/window.h"
 
 static kvl_loss *loss_of(const kvlazy_cache *c, kvlazy_seq_id id)
@@ -21,7 +22,8 @@ static uint32_t *n_lost_of(kvlazy_cache *c, kvlazy_seq_id id)
     return &c->evict.part[kvl_stream_number(c, kvl_stream_of(c, id))].n_lost;
 }
 
-/* ------------------------------------------------------------------------------------------- which sequence stands where */
+/* ------------------------------------------------------------------------------------------- which sequence stands
+ * where */
 
 /* Its plan is open, and it may lose one position after the other: one that on_evict agreed about goes at once. */
 static bool stands(kvlazy_cache *c, kvlazy_seq_id id)
@@ -367,6 +369,28 @@ static bool frees_some(kvlazy_cache *c, kvlazy_seq_id id)
             return true;
     }
     return false;
+}
+
+static void drop_bits(kvlazy_cache *c, kvlazy_seq_id id, uint32_t begin, uint32_t end)
+{
+    kvl_cells *cells = &kvl_stream_of(c, id)->cells;
+
+    for (uint32_t i = begin; i < end; i++) {
+        uint32_t cell = kvl_index_at(kvl_index_of(c, id), i)->cell;
+        const kvl_tally *t = known_tally(c, cell);
+
+        if (kvl_cells_only_owner(cells, cell) == id || (t && !t->n_left))
+            kvl_bit_clear(cells->keep, cell);
+    }
+}
+
+void kvl_loss_keep_rest(kvlazy_cache *c)
+{
+    kvl_keep_live(c);
+    for (kvlazy_seq_id id = 0; id < (kvlazy_seq_id)c->params.n_seq_max; id++) {
+        drop_bits(c, id, 0, kvl_index_below(kvl_index_of(c, id), c->evict.part[id].low_cut));
+        drop_bits(c, id, kvl_loss_n_below(c, id), kvl_index_of(c, id)->n);
+    }
 }
 
 static void trim_whole(kvlazy_cache *c, kvlazy_seq_id id)

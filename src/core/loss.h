@@ -81,6 +81,9 @@ void kvl_loss_begin(kvlazy_cache *cache);
 /* Frees what only a plan in the making needs, in all the group. */
 void kvl_loss_end(kvlazy_cache *cache);
 
+/* keep := the live cells that the plan leaves. */
+void kvl_loss_keep_rest(kvlazy_cache *cache);
+
 /* The order in which cells go is noted no more. */
 void kvl_loss_forget_order(kvlazy_cache *cache);
 
