@@ -30,7 +30,8 @@ static void open_many(struct rig *r, uint32_t n_seq, uint32_t n_tail, uint32_t i
     open_with(r, n_seq * n_tail + 256, initial);
 }
 
-/* Each sequence was asked about once at most, and what agreed ends where it was told it would; what did not is whole. */
+/* Each sequence was asked about once at most, and what agreed ends where it was told it would; what did not is whole.
+ */
 static void happened_as_asked(struct rig *r, int from, kvlazy_pos whole_max)
 {
     for (int i = from; i < r->n_evict; i++) {
@@ -247,23 +248,23 @@ static void work_follows_the_tokens(void **state)
         print_message("%d: %u steps, then %u\n", (int)what, (unsigned)few, (unsigned)many);
         assert_true(many <= 6 * few);
     }
-    assert_true(steps_of(A_POLL, 1024) <= 6 * steps_of(A_POLL, 256));
-    assert_true(steps_of(A_BUDGET, 1024) <= 6 * steps_of(A_BUDGET, 256));
+    assert_true(steps_of(A_POLL, 256) <= 6 * steps_of(A_POLL, 64));
+    assert_true(steps_of(A_BUDGET, 256) <= 6 * steps_of(A_BUDGET, 64));
 }
 
 /* A hook waits: after each piece of the plan the shrink says so, and no piece is more than 2^15 looks and what one turn
  * takes on top of that. */
 static void a_hook_waits_for_one_piece(void **state)
 {
-    enum { PIECE = (1 << 15) + 4 * (1 << 12) + 4 * 1024, MOST = 10000 };
+    enum { PIECE = (1 << 15) + 4 * (1 << 12) + 4 * 256, MOST = 10000 };
     struct rig *r = *state;
     kvlazy_cache *c;
     kvl_shrink s;
     kvl_shrink_next next;
     int n_way = 0;
 
-    open_many(r, 1024, 10, 64);
-    fork_all(r, 1024, 1, 10);
+    open_many(r, 256, 40, 64);
+    fork_all(r, 256, 1, 40);
     c = r->cache;
     kvl_lock(c);
     atomic_fetch_add(&c->group->n_waiting, 1);

@@ -49,7 +49,13 @@ static bool fits_without(kvlazy_cache *c, const kvl_goal *goal, uint64_t n_lose)
         kvl_bits_fill(cells->keep, 0, cells->n_used - n_lose, true);
         kvl_bits_fill(cells->keep, cells->n_used - n_lose, cells->n_cell, false);
     } else {
-        for (uint64_t i = 0; i < n_lose; i++)
+        if (n_lose && !c->evict.order) { /* for want of memory the plan is made for each look */
+            kvl_loss_begin(c);
+            c->group->losses.n_lose = n_lose;
+            kvl_take(c, UINT64_MAX);
+            kvl_loss_keep_rest(c);
+        }
+        for (uint64_t i = 0; c->evict.order && i < n_lose; i++)
             kvl_bit_clear(c->stream[c->evict.order[i].stream].cells.keep, c->evict.order[i].cell);
         if (goal->packs)
             keep_compacted(c);
@@ -89,7 +95,7 @@ static kvl_evict_state start_bytes(kvlazy_cache *c, kvl_evict *e)
     c->evict.n_order = 0;
     c->evict.order = reallocarray(NULL, n_live + 1, sizeof *c->evict.order);
     if (!c->evict.order)
-        return KVL_EVICT_NO_MEMORY;
+        return start_search(c, e, n_live);
     plan->n_lose = n_live;
     e->phase = KVL_EVICT_ALL;
     return KVL_EVICT_MORE;

@@ -25,7 +25,6 @@ typedef enum kvl_evict_state {
     KVL_EVICT_ASK,   /* the caller asks on_evict, and hands the answer to kvl_evict_answer */
     KVL_EVICT_READY, /* all agreed */
     KVL_EVICT_OUT_OF_REACH,
-    KVL_EVICT_NO_MEMORY,
 } kvl_evict_state;
 
 void kvl_evict_begin(kvlazy_cache *cache, kvl_evict *evict, const kvl_goal *goal);

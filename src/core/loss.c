@@ -9,6 +9,7 @@
  */
 #include "core/loss.h"
 #include "core/cache.h"
+#include "core/cover.h"
 #include "core/window.h"
 
 static kvl_loss *loss_of(const kvlazy_cache *c, kvlazy_seq_id id)
@@ -21,20 +22,32 @@ static uint32_t *n_lost_of(kvlazy_cache *c, kvlazy_seq_id id)
     return &c->evict.part[kvl_stream_number(c, kvl_stream_of(c, id))].n_lost;
 }
 
-/* ------------------------------------------------------------------------------------------- who stands where */
+/* ------------------------------------------------------------------------------------------- which sequence stands
+ * where */
 
 /* Its plan is open, and it may lose one position after the other: one that on_evict agreed about goes at once. */
 static bool stands(kvlazy_cache *c, kvlazy_seq_id id)
 {
-    return !loss_of(c, id)->fixed && kvl_may_lose(c, &c->group->losses.goal, id) && !kvl_loss_yes_holds(c, id);
+    return !loss_of(c, id)->fixed && c->evict.part[id].may_lose && !kvl_loss_yes_holds(c, id);
+}
+
+uint32_t kvl_loss_n_below(kvlazy_cache *c, kvlazy_seq_id id)
+{
+    return (uint32_t)kvl_min(c->evict.part[id].n_end, kvl_index_of(c, id)->n);
+}
+
+static void set_cut(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos cut)
+{
+    loss_of(c, id)->cut = cut;
+    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        m->evict.part[id].n_end = kvl_index_below(kvl_index_of(m, id), cut);
 }
 
 kvlazy_pos kvl_loss_end_in(kvlazy_cache *c, kvlazy_seq_id id)
 {
-    const kvl_index *index = kvl_index_of(c, id);
-    uint32_t n = kvl_index_below(index, loss_of(c, id)->cut);
+    uint32_t n = kvl_loss_n_below(c, id);
 
-    return n ? kvl_index_at(index, n - 1).pos : -1;
+    return n ? kvl_index_at(kvl_index_of(c, id), n - 1).pos : -1;
 }
 
 kvlazy_pos kvl_loss_end_of(kvlazy_cache *c, kvlazy_seq_id id)
@@ -60,7 +73,7 @@ bool kvl_loss_any(kvlazy_cache *c, kvlazy_seq_id id)
 
 void kvl_loss_offer_turn(kvlazy_cache *c, kvlazy_seq_id id)
 {
-    if (c->evict.part[id].waits || loss_of(c, id)->fixed || !kvl_may_lose(c, &c->group->losses.goal, id))
+    if (c->evict.part[id].waits || loss_of(c, id)->fixed || !c->evict.part[id].may_lose)
         return;
     c->evict.part[id].waits = true;
     kvl_turns_add(&c->evict.turns, kvl_turn_of(c, id));
@@ -118,7 +131,7 @@ static kvl_tally *known_tally(const kvlazy_cache *c, uint32_t cell)
 static void count_here(kvlazy_cache *c, kvlazy_seq_id id, int n)
 {
     const kvl_index *index = kvl_index_of(c, id);
-    uint32_t end = kvl_index_below(index, loss_of(c, id)->cut);
+    uint32_t end = kvl_loss_n_below(c, id);
     bool whole = kvl_goes_whole(c);
 
     if (!c->evict.tally || !stands(c, id))
@@ -279,7 +292,7 @@ void kvl_loss_cut(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, bool joint)
         kvlazy_pos low_cut = m->evict.part[id].low_cut;
         lose(m, id, low_cut > pos ? low_cut : pos, old);
     }
-    loss->cut = pos;
+    set_cut(c, id, pos);
     loss->fixed = fixed;
     list_question(c, id);
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
@@ -318,7 +331,7 @@ void kvl_loss_take_back(kvlazy_cache *c, kvlazy_seq_id id)
         keep(m, id, loss->cut > *low_cut ? loss->cut : *low_cut, INT32_MAX);
         *low_cut = 0;
     }
-    loss->cut = INT32_MAX;
+    set_cut(c, id, INT32_MAX);
 }
 
 /* ------------------------------------------------------------------------------------------- what is of no use */
@@ -358,6 +371,28 @@ static bool frees_some(kvlazy_cache *c, kvlazy_seq_id id)
     return false;
 }
 
+static void drop_bits(kvlazy_cache *c, kvlazy_seq_id id, uint32_t begin, uint32_t end)
+{
+    kvl_cells *cells = &kvl_stream_of(c, id)->cells;
+
+    for (uint32_t i = begin; i < end; i++) {
+        uint32_t cell = kvl_index_at(kvl_index_of(c, id), i).cell;
+        const kvl_tally *t = known_tally(c, cell);
+
+        if (kvl_cells_only_owner(cells, cell) == id || (t && !t->n_left))
+            kvl_bit_clear(cells->keep, cell);
+    }
+}
+
+void kvl_loss_keep_rest(kvlazy_cache *c)
+{
+    kvl_keep_live(c);
+    for (kvlazy_seq_id id = 0; id < (kvlazy_seq_id)c->params.n_seq_max; id++) {
+        drop_bits(c, id, 0, kvl_index_below(kvl_index_of(c, id), c->evict.part[id].low_cut));
+        drop_bits(c, id, kvl_loss_n_below(c, id), kvl_index_of(c, id)->n);
+    }
+}
+
 static void trim_whole(kvlazy_cache *c, kvlazy_seq_id id)
 {
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
@@ -386,7 +421,7 @@ void kvl_loss_trim(kvlazy_cache *c, kvlazy_seq_id id)
     kvl_loss_fix(c, id);
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
         keep(m, id, loss->cut, cut);
-    loss->cut = cut;
+    set_cut(c, id, cut);
 }
 
 /* ------------------------------------------------------------------------------------------- a yes that holds */
@@ -489,11 +524,14 @@ void kvl_eviction_fini(kvl_eviction *e)
     *e = (kvl_eviction){0};
 }
 
-static void begin_in(kvl_eviction *e, uint32_t n_seq)
+static void begin_in(kvlazy_cache *c, const kvl_goal *goal)
 {
+    kvl_eviction *e = &c->evict;
+
     free_scratch(e);
-    for (uint32_t i = 0; i < n_seq; i++)
-        e->part[i] = (kvl_part){.yes_low = e->part[i].yes_low};
+    for (kvlazy_seq_id id = 0; id < (kvlazy_seq_id)c->params.n_seq_max; id++)
+        e->part[id] = (kvl_part){
+            .yes_low = e->part[id].yes_low, .n_end = kvl_index_of(c, id)->n, .may_lose = kvl_may_lose(c, goal, id)};
     e->turns.n = e->n_offered = 0;
     e->turn = -1;
     e->n_lost = 0;
@@ -515,7 +553,7 @@ void kvl_loss_begin(kvlazy_cache *c)
     plan->question.n = plan->n_held = 0;
     plan->n_changed = c->group->n_changed;
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
-        begin_in(&m->evict, m->params.n_seq_max);
+        begin_in(m, &plan->goal);
 }
 
 void kvl_loss_end(kvlazy_cache *c)

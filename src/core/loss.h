@@ -47,6 +47,8 @@ typedef struct kvl_part {
     kvlazy_pos low_cut; /* 0: none */
     kvlazy_pos yes_low; /* the low_cut that a yes holds for */
     bool waits;         /* for its turn, or has it */
+    bool may_lose;      /* tokens of it may go, when the plan is begun */
+    uint32_t n_end;     /* entries of its index below the cut */
     uint32_t n_lost;    /* cells of the stream */
 } kvl_part;
 
@@ -79,6 +81,9 @@ void kvl_loss_begin(kvlazy_cache *cache);
 /* Frees what only a plan in the making needs, in all the group. */
 void kvl_loss_end(kvlazy_cache *cache);
 
+/* keep := the live cells that the plan leaves. */
+void kvl_loss_keep_rest(kvlazy_cache *cache);
+
 /* The order in which cells go is noted no more. */
 void kvl_loss_forget_order(kvlazy_cache *cache);
 
@@ -88,6 +93,9 @@ bool kvl_loss_any(kvlazy_cache *cache, kvlazy_seq_id seq);
 /* The position that a sequence will end at, in all the group or in one cache; -1: nothing is left. */
 kvlazy_pos kvl_loss_end_of(kvlazy_cache *cache, kvlazy_seq_id seq);
 kvlazy_pos kvl_loss_end_in(kvlazy_cache *cache, kvlazy_seq_id seq);
+
+/* Entries of its index in one cache that lie below the cut. */
+uint32_t kvl_loss_n_below(kvlazy_cache *cache, kvlazy_seq_id seq);
 
 /* The sequence waits for its turn, if it may lose anything. */
 void kvl_loss_offer_turn(kvlazy_cache *cache, kvlazy_seq_id seq);

@@ -140,8 +140,6 @@ static kvl_shrink_next plan(kvlazy_cache *c, kvl_shrink *s)
 
     if (state == KVL_EVICT_OUT_OF_REACH)
         return end(c, s, KVLAZY_EBUDGET);
-    if (state == KVL_EVICT_NO_MEMORY)
-        return end(c, s, KVLAZY_ENOMEM);
     if (state == KVL_EVICT_READY)
         s->phase = KVL_SHRINK_DROPS;
     if (state != KVL_EVICT_ASK) {

@@ -37,7 +37,7 @@ typedef struct kvl_shrink {
     uint32_t stream;    /* that is compacted */
     kvlazy_cache *at;   /* whose pages go */
     bool more;          /* it stopped for a hook, and is not done */
-    int status;         /* KVLAZY_EBUSY: a batch was opened meanwhile. KVLAZY_EBUDGET, KVLAZY_ENOMEM: nothing went */
+    int status;         /* KVLAZY_EBUSY: a batch was opened meanwhile. KVLAZY_EBUDGET: out of reach */
 } kvl_shrink;
 
 /* What the caller does before the next step. */

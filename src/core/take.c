@@ -33,7 +33,7 @@ static kvlazy_pos unshared_tail(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_lo
     kvlazy_pos cut = cut_of(c, id);
     uint64_t n = 0;
 
-    for (uint32_t i = kvl_index_below(index, cut); i-- > 0; n++) {
+    for (uint32_t i = kvl_loss_n_below(c, id); i-- > 0; n++) {
         const kvl_entry e = kvl_index_at(index, i);
 
         step(c);
