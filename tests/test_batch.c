@@ -465,6 +465,35 @@ static void a_slot_is_stale_once_cells_moved(void **state)
     unchanged(r, before);
 }
 
+/* What prepare made room for in the index another call takes: apply makes room again, or nothing happens. */
+static void a_copy_takes_the_room_of_a_plan(void **state)
+{
+    struct rig *r = *state;
+    kvlazy_seq_id seq = 0;
+    kvlazy_pos pos = 64;
+    const kvlazy_ubatch u = {.n_token = 1, .pos = &pos, .seq = &seq};
+    kvlazy_slot slot;
+
+    rig_open(r);
+    ok(put(r, 1, 0, 1));
+    ok(put(r, 0, 1, 63));
+    for (int again = 0; again < 3; again++) {
+        ok(kvlazy_init_batch(r->cache));
+        ok(kvlazy_prepare(r->cache, &u, 1, &slot));
+        ok(kvlazy_seq_cp(r->cache, 1, 0, 0, 1)); /* in front: pos_max stays */
+        ok(kvlazy_apply_ubatch(r->cache, &slot, &u));
+        ok(kvlazy_check(r->cache, NULL));
+        ok(kvlazy_undo_ubatch(r->cache, &slot));
+        ok(kvlazy_seq_cp(r->cache, 1, 0, 0, 1));
+        ok(kvlazy_apply_ubatch(r->cache, &slot, &u));
+        ok(kvlazy_check(r->cache, NULL));
+        ok(kvlazy_end_batch(r->cache));
+        pos++;
+    }
+    assert_int_equal(kvlazy_seq_pos_max(r->cache, 0), 66);
+    assert_int_equal(kvlazy_seq_pos_min(r->cache, 0), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -488,6 +517,7 @@ int main(void)
         RIG_TEST(refusals_name_a_sequence),
         RIG_TEST(refusal_in_one_of_two_streams),
         RIG_TEST(a_slot_is_stale_once_cells_moved),
+        RIG_TEST(a_copy_takes_the_room_of_a_plan),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -239,6 +239,21 @@ void kvl_cells_share(kvl_cells *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_
     }
 }
 
+/* ------------------------------------------------------------------------------------------- shifts */
+
+void kvl_cells_set_shift(kvl_cells *c, uint32_t cell, kvlazy_pos shift)
+{
+    c->n_shifted += (shift != 0) - (c->shift[cell] != 0);
+    c->shift[cell] = shift;
+}
+
+void kvl_cells_rotated(kvl_cells *c)
+{
+    if (c->n_shifted)
+        memset(c->shift, 0, c->n_cell * sizeof *c->shift);
+    c->n_shifted = 0;
+}
+
 /* ------------------------------------------------------------------------------------------- decay */
 
 void kvl_cells_settle(kvl_cells *c, uint32_t cell)

@@ -5,21 +5,6 @@
 
 #include <bsd/stdlib.h>
 
-/* ------------------------------------------------------------------------------------------- shifts */
-
-void kvl_cells_set_shift(kvl_cells *c, uint32_t cell, kvlazy_pos shift)
-{
-    c->n_shifted += (shift != 0) - (c->shift[cell] != 0);
-    c->shift[cell] = shift;
-}
-
-void kvl_cells_rotated(kvl_cells *c)
-{
-    if (c->n_shifted)
-        memset(c->shift, 0, c->n_cell * sizeof *c->shift);
-    c->n_shifted = 0;
-}
-
 /* ------------------------------------------------------------------------------------------- room for positions */
 
 /* What kvl_cells_reserve_reposition looks at. */

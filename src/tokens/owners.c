@@ -2,6 +2,8 @@
 /* owners: see owners.h. */
 #include "tokens/owners.h"
 
+enum { SAME_CELLS = 64 };
+
 /* ------------------------------------------------------------------------------------------- who owns */
 
 /* The index of a sequence that a loose set names has the cell: it owns it. */
@@ -45,6 +47,8 @@ uint32_t kvl_owners_same(const kvl_cells *c, uint32_t cell, uint32_t n)
 
     if (kvl_is_loose(c, *owner))
         return 1;
+    while (same + SAME_CELLS <= n && !memcmp(owner + same, owner + same - 1, SAME_CELLS * sizeof *owner))
+        same += SAME_CELLS; /* a shared prompt is thousands of them */
     while (same < n && owner[same] == *owner)
         same++;
     return same;
