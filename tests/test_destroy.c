@@ -7,6 +7,10 @@
  */
 #include "support.h"
 
+#include <kvlazy/engine_cells.h>
+#include <kvlazy/pool.h>
+#include <kvlazy/reaper.h>
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

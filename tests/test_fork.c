@@ -6,6 +6,8 @@
 #define _DEFAULT_SOURCE
 #include "support.h"
 
+#include <kvlazy/engine_cells.h>
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -8,6 +8,8 @@
 #include "os_support.h"
 #include "unit.h"
 
+#include <kvlazy/reaper.h>
+
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

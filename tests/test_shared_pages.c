@@ -6,6 +6,9 @@
 #include "support.h"
 #include "unit.h"
 
+#include <kvlazy/arena.h>
+#include <kvlazy/pool.h>
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,6 +6,11 @@
  */
 #include "seq_support.h"
 
+#include <kvlazy/arena.h>
+#include <kvlazy/engine_cells.h>
+#include <kvlazy/mask.h>
+#include <kvlazy/pool.h>
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -109,6 +114,8 @@ static const struct member mem_members[] = {
     MEMBER(kvlazy_mem, huge_page_bytes), MEMBER(kvlazy_mem, traits),
     MEMBER(kvlazy_mem, why_refused),     MEMBER(kvlazy_mem, headroom),
     MEMBER(kvlazy_mem, now_ns),          MEMBER(kvlazy_mem, process_id),
+    MEMBER(kvlazy_mem, count),
+    MEMBER(kvlazy_mem, max_mappings),
 };
 
 static void fill_mem(struct rig *r, void *whole)
@@ -204,6 +211,7 @@ static const struct member stats_members[] = {
     MEMBER(kvlazy_stats_info, n_refused_memory), MEMBER(kvlazy_stats_info, commit),
     MEMBER(kvlazy_stats_info, release),          MEMBER(kvlazy_stats_info, evict),
     MEMBER(kvlazy_stats_info, compact),
+    MEMBER(kvlazy_stats_info, bookkeeping_bytes),
 };
 
 static int stats_into(struct rig *r, void *at)
@@ -214,8 +222,7 @@ static int stats_into(struct rig *r, void *at)
 static const struct member view_members[] = {
     MEMBER(kvlazy_cells_view, struct_size), MEMBER(kvlazy_cells_view, n_cell), MEMBER(kvlazy_cells_view, owner_words),
     MEMBER(kvlazy_cells_view, pos),         MEMBER(kvlazy_cells_view, shift),  MEMBER(kvlazy_cells_view, ext_y),
-    MEMBER(kvlazy_cells_view, ext_x),       MEMBER(kvlazy_cells_view, owner),
-};
+    MEMBER(kvlazy_cells_view, ext_x),   };
 
 static int cells_into(struct rig *r, void *at)
 {

@@ -15,6 +15,8 @@
 
 #include "unit.h"
 
+#include <kvlazy/engine_cells.h>
+
 enum { PAGE = 4096 };
 
 /* ---- a host whose calls take a scripted time ---- */
