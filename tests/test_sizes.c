@@ -114,6 +114,7 @@ static const struct member mem_members[] = {
     MEMBER(kvlazy_mem, huge_page_bytes), MEMBER(kvlazy_mem, traits),
     MEMBER(kvlazy_mem, why_refused),     MEMBER(kvlazy_mem, headroom),
     MEMBER(kvlazy_mem, now_ns),          MEMBER(kvlazy_mem, process_id),
+    MEMBER(kvlazy_mem, count),           MEMBER(kvlazy_mem, max_mappings),
     MEMBER(kvlazy_mem, count),
     MEMBER(kvlazy_mem, max_mappings),
 };
@@ -220,7 +221,7 @@ static int stats_into(struct rig *r, void *at)
 }
 
 static const struct member view_members[] = {
-    MEMBER(kvlazy_cells_view, struct_size), MEMBER(kvlazy_cells_view, n_cell), MEMBER(kvlazy_cells_view, owner_words),
+    MEMBER(kvlazy_cells_view, struct_size), MEMBER(kvlazy_cells_view, n_cell),
     MEMBER(kvlazy_cells_view, pos),         MEMBER(kvlazy_cells_view, shift),  MEMBER(kvlazy_cells_view, ext_y),
     MEMBER(kvlazy_cells_view, ext_x),   };
 
