@@ -331,6 +331,10 @@ struct kvlazy_params {
     uint32_t pool_weight;    /* its part of what is above all minima; 0 (default): 1 */
     const char *host_root;   /* where /proc and /sys are found, to read the machine's limits; copied. NULL (default):
                                 "/". "": they are not read */
+
+    const void *model_tag;  /* what rows depend on: weights, adapters, types of K and V, RoPE (state.h). A state is
+                               read only by a cache of the same tag. Copied. NULL (default): the empty tag */
+    size_t model_tag_bytes; /* at most 64 */
 };
 
 /* ------------------------------------------------------------------------------------------------------

@@ -46,17 +46,19 @@ int kvlazy_arena_destroy(kvlazy_arena *a)
     return KVLAZY_OK;
 }
 
-static void discard_shared(kvlazy_arena *a, kvl_span bytes)
+static int discard_shared(kvlazy_arena *a, kvl_span bytes)
 {
     kvlazy_cache *c = a->group->first;
+    int status = kvl_enter(c, KVL_DOOR_LOOK);
 
-    kvl_enter(c, KVL_DOOR_LOOK);
+    if (status)
+        return status;
     uint64_t n_released = a->n_released;
     kvl_arena_discard(a, bytes);
     c->rows.n_released += a->n_released - n_released;
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
         kvl_rows_forget_ready(&m->rows);
-    kvl_leave(c, KVLAZY_OK);
+    return kvl_leave(c, KVLAZY_OK);
 }
 
 int kvlazy_arena_discard(kvlazy_arena *a, size_t offset, size_t bytes)
@@ -68,8 +70,7 @@ int kvlazy_arena_discard(kvlazy_arena *a, size_t offset, size_t bytes)
     if (!bytes)
         return KVLAZY_OK;
     if (a->group)
-        discard_shared(a, (kvl_span){offset, end});
-    else
-        kvl_arena_discard(a, (kvl_span){offset, end});
+        return discard_shared(a, (kvl_span){offset, end});
+    kvl_arena_discard(a, (kvl_span){offset, end});
     return KVLAZY_OK;
 }

@@ -11,8 +11,10 @@
 
 int kvlazy_init_batch(kvlazy_cache *c)
 {
-    if (kvl_enter(c, KVL_DOOR_GROUP))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_GROUP);
+
+    if (entered)
+        return entered;
     bool shrinks = (c->params.flags & KVLAZY_SHRINK_AT_INIT) && !c->group->asking;
 
     if (c->group->open || shrinks) {
@@ -74,8 +76,10 @@ uint32_t kvlazy_n_kv(const kvlazy_cache *cache, const kvlazy_slot *slot)
 
 int kvlazy_end_batch(kvlazy_cache *c)
 {
-    if (kvl_enter(c, KVL_DOOR_GROUP))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_GROUP);
+
+    if (entered)
+        return entered;
     if (kvl_batch_is_due(c)) {
         uint64_t now_ms = kvl_now(c);
 

@@ -12,6 +12,10 @@ int kvl_enter(const kvlazy_cache *cache, kvl_door door)
     if (!kvl_is_cache(c))
         return KVLAZY_EINVAL;
     kvl_lock(c);
+    if (KVL_UNLIKELY(kvl_is_in_callback(c))) {
+        kvl_unlock(c);
+        return KVLAZY_EBUSY;
+    }
     if (door == KVL_DOOR_GROUP)
         kvl_window_follow_group(c);
     else if (door != KVL_DOOR_SEQ)
@@ -26,6 +30,10 @@ int kvl_try_enter(kvlazy_cache *c)
 {
     if (!kvl_try_lock(c))
         return KVLAZY_EBUSY;
+    if (KVL_UNLIKELY(kvl_is_in_callback(c))) {
+        kvl_unlock(c);
+        return KVLAZY_EBUSY;
+    }
     kvl_window_follow_group(c);
     return KVLAZY_OK;
 }

@@ -87,8 +87,10 @@ int kvl_squeeze(kvlazy_cache *c)
 
 int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
 {
-    if (kvl_enter(c, KVL_DOOR_GROUP))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_GROUP);
+
+    if (entered)
+        return entered;
     if (kvl_shrink_is_barred(c))
         return kvl_leave(c, KVLAZY_EBUSY);
     uint64_t now_ms = kvl_now(c);
@@ -99,8 +101,10 @@ int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
 
 int kvlazy_clear(kvlazy_cache *c, bool data)
 {
-    if (kvl_enter(c, KVL_DOOR_GROUP))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_GROUP);
+
+    if (entered)
+        return entered;
     uint64_t now_ms = kvl_now(c);
 
     kvl_batch_close(c);
@@ -129,8 +133,10 @@ static void set_idle(kvlazy_cache *c, uint32_t kv_size_initial, uint32_t slot_sh
 
 int kvlazy_set_limits(kvlazy_cache *c, uint32_t kv_size_initial, uint32_t slot_shrink_idle_ms, uint64_t budget_bytes)
 {
-    if (kvl_enter(c, KVL_DOOR_GROUP))
-        return KVLAZY_EINVAL;
+    int entered = kvl_enter(c, KVL_DOOR_GROUP);
+
+    if (entered)
+        return entered;
     if (kvl_shrink_is_barred(c))
         return kvl_leave(c, KVLAZY_EBUSY);
     uint64_t now_ms = kvl_now(c);

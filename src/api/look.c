@@ -12,8 +12,10 @@ int kvlazy_stats(const kvlazy_cache *cache, kvlazy_stats_info *info)
 {
     kvlazy_cache *c = kvl_mutable(cache); /* only its clock moves */
 
-    if (!info || !kvl_struct_fits(info, sizeof *info) || kvl_enter(c, KVL_DOOR_LOOK))
-        return KVLAZY_EINVAL;
+    int status = info && kvl_struct_fits(info, sizeof *info) ? kvl_enter(c, KVL_DOOR_LOOK) : KVLAZY_EINVAL;
+
+    if (status)
+        return status;
     uint64_t now_ms = kvl_now(c);
 
     kvl_engine_cells_sync(c, now_ms);
@@ -48,8 +50,10 @@ int kvlazy_stats(const kvlazy_cache *cache, kvlazy_stats_info *info)
 
 int kvlazy_resident(const kvlazy_cache *c, uint64_t *bytes)
 {
-    if (!bytes || kvl_enter(c, KVL_DOOR_LOOK))
-        return KVLAZY_EINVAL;
+    int status = bytes ? kvl_enter(c, KVL_DOOR_LOOK) : KVLAZY_EINVAL;
+
+    if (status)
+        return status;
     *bytes = kvl_rows_resident_bytes(&c->rows);
     return kvl_leave(c, KVLAZY_OK);
 }
@@ -107,8 +111,10 @@ int kvlazy_check(const kvlazy_cache *cache, const char **reason)
 {
     kvlazy_cache *c = kvl_mutable(cache); /* the text is kept in it */
 
-    if (kvl_enter(c, KVL_DOOR_LOOK))
-        return KVLAZY_EINVAL;
+    int status = kvl_enter(c, KVL_DOOR_LOOK);
+
+    if (status)
+        return status;
     const char *text = kvl_check(c, false);
 
     if (reason)

@@ -2,11 +2,14 @@
 /* watch: see watch.h. What a poll does is idle's. */
 #include "api/watch.h"
 #include "api/door.h"
+#include "core/lock.h"
 
 int kvl_watch(kvlazy_cache *c, const kvl_watcher *watcher)
 {
-    if (kvl_enter(c, KVL_DOOR_LOOK))
-        return KVLAZY_EINVAL;
+    int status = kvl_enter(c, KVL_DOOR_LOOK);
+
+    if (status)
+        return status;
     kvl_group *group = c->group;
     if (group->watcher)
         return kvl_leave(c, KVLAZY_EINVAL);
@@ -18,13 +21,13 @@ int kvl_watch(kvlazy_cache *c, const kvl_watcher *watcher)
 
 bool kvl_unwatch(kvlazy_cache *c, const kvl_watcher *watcher)
 {
-    kvl_enter(c, KVL_DOOR_LOOK);
+    kvl_lock(c); /* a callback of state may stop a reaper */
     bool watches = c->group->watcher == watcher;
 
     if (watches) {
         c->group->watcher = NULL;
         watcher->lose(watcher->ctx, c, NULL);
     }
-    kvl_leave(c, KVLAZY_OK);
+    kvl_unlock(c);
     return watches;
 }

@@ -75,6 +75,9 @@ static int check_values(const kvlazy_params *p, kvl_log *log)
         return kvl_params_refuse(log, KVLAZY_EINVAL, "flags", p->flags, "unknown flag");
     if (p->n_layer && !p->layers)
         return kvl_params_refuse(log, KVLAZY_EINVAL, "layers", 0, "NULL, but n_layer is not 0");
+    if (p->model_tag_bytes > KVL_TAG_BYTES || (p->model_tag_bytes && !p->model_tag))
+        return kvl_params_refuse(log, KVLAZY_EINVAL, "model_tag_bytes", p->model_tag_bytes,
+                                 "at most 64, with a model_tag");
     return KVLAZY_OK;
 }
 

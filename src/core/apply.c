@@ -88,7 +88,7 @@ static void record(kvlazy_cache *c, kvl_plan_ubatch *b, const kvlazy_ubatch *u)
             if (p->pos[i] == 0)
                 c->seq[seq].lost_end = 0; /* it begins anew */
             kvl_cells_own(cells, p->cell[i], seq);
-            kvl_batch_note(c, seq);
+            kvl_batch_note(c, seq, p->pos[i]);
         }
     }
     for (uint32_t i = b->token_begin; i < b->token_end; i++)
@@ -114,13 +114,23 @@ int kvl_apply(kvlazy_cache *c, const kvlazy_slot *slot, const kvlazy_ubatch *uba
 
 /* ------------------------------------------------------------------------------------------- undo */
 
+static void undo_token(kvlazy_cache *c, uint32_t token, uint64_t now_ms)
+{
+    const kvl_plan *p = &c->plan;
+    kvl_cells *cells = &c->stream[p->stream[token]].cells;
+
+    for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, p->cell[token], o + 1)) >= 0;)
+        kvl_seq_changed(&c->seq[o]); /* a copy made since has an owner more */
+    kvl_cells_empty(cells, p->cell[token], kvl_stamp(c, now_ms));
+}
+
 static void take_back(kvlazy_cache *c, kvl_plan_ubatch *b, uint64_t now_ms)
 {
     for (uint32_t i = b->token_begin; i < b->token_end; i++) {
         kvl_cells *cells = &c->stream[c->plan.stream[i]].cells;
 
         if (kvl_plan_still_holds(cells, &c->plan, i)) /* else the engine removed it since */
-            kvl_cells_empty(cells, c->plan.cell[i], kvl_stamp(c, now_ms));
+            undo_token(c, i, now_ms);
     }
     b->applied = false;
     kvl_window_give_up(c, b, now_ms);

@@ -31,7 +31,8 @@ struct kvlazy_cache {
     kvlazy_cache *next; /* in the group, oldest first */
     bool leaves;        /* it is about to be destroyed */
 
-    kvlazy_params params; /* resolved; layers, name, log and host_root are not used from here */
+    kvlazy_params params; /* resolved; layers, name, log, host_root and model_tag are not used from here */
+    uint8_t tag[KVL_TAG_BYTES]; /* of the model, params.model_tag_bytes of it; then zeros */
     kvl_log log;
     kvlazy_mem mem;
     kvl_rows rows;

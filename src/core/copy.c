@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* copy: see copy.h. */
 #include "core/copy.h"
+#include "core/batch.h"
 #include "core/budget.h"
 #include "core/cap.h"
 #include "core/clock.h"
@@ -175,12 +176,28 @@ static int copy_across(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kv
 
 /* ------------------------------------------------------------------------------------------- the call */
 
+/* What is known of the positions of src is known of those of dst: that they moved, and which are still to be settled. */
+static void mark_copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1,
+                      bool was_empty)
+{
+    const kvl_index *from = kvl_index_of(c, src);
+    const kvl_seq *s = &c->seq[src];
+    kvl_seq *d = &c->seq[dst];
+
+    if (kvl_index_below(from, p0) == kvl_index_below(from, p1))
+        return; /* nothing was copied */
+    bool moved = (d->moved && !was_empty) || s->moved || p0 > 0;
+    if (s->pending && s->fresh < p1)
+        kvl_batch_note(c, dst, s->fresh < 0 || s->fresh > p0 ? s->fresh : p0);
+    d->moved = moved;
+}
+
 int kvl_copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
 {
     if (src == dst || !kvl_normalise_range(&p0, &p1))
         return KVLAZY_OK;
     uint64_t now_ms = kvl_now(c);
-    bool same_stream = kvl_stream_of(c, src) == kvl_stream_of(c, dst);
+    bool same_stream = kvl_stream_of(c, src) == kvl_stream_of(c, dst), was_empty = !kvl_index_of(c, dst)->n;
     if (!same_stream && kvl_rows_on_device(&c->rows))
         return KVLAZY_ENOTSUP;
     int status = (same_stream ? share : copy_across)(c, src, dst, p0, p1, now_ms);
@@ -188,8 +205,10 @@ int kvl_copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p
     if (!status && kvl_index_of(c, dst)->n) {
         c->seq[dst].evicted = c->seq[src].evicted; /* what the engine knows of src it now knows of dst */
         kvl_note_activity(c, dst, now_ms);
+        mark_copy(c, src, dst, p0, p1, was_empty);
     }
     if (!status) {
+        kvl_seq_changed(&c->seq[dst]);
         kvl_window_copied(c, src, dst, p0, p1);
         kvl_window_refill(c, dst, p1 == INT32_MAX ? 0 : p1, INT32_MAX, now_ms); /* where the copy ends */
     }

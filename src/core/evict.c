@@ -500,6 +500,7 @@ bool kvl_evict_apply(kvlazy_cache *c, uint32_t stamp)
         if (!tail && !n_masked)
             continue;
         s->evicted |= tail;
+        kvl_seq_changed(s);
         if (s->cut == 0)
             s->lost_end = 0; /* nothing is left that could miss it */
         c->counts.n_evict++;

@@ -26,6 +26,12 @@ typedef struct kvl_watcher {
     void (*lost)(void *ctx);
 } kvl_watcher;
 
+/* A call whose callbacks run with the lock released, and must not call the cache: the thread they run on. */
+typedef struct kvl_caller {
+    pthread_t thread;
+    struct kvl_caller *next;
+} kvl_caller;
+
 typedef struct kvl_group {
     pthread_mutex_t lock;
     atomic_uint n_waiting; /* hooks that wait for the lock: a long release stops for them */
@@ -36,6 +42,7 @@ typedef struct kvl_group {
     uint32_t n_out;        /* calls that are in the embedder's code, lock released: no member is destroyed */
     pthread_t out;         /* the thread that went there last */
     pthread_cond_t came_back;
+    kvl_caller *caller;         /* calls that are inside a callback of state */
     uint64_t n_opened;          /* batches opened so far */
     uint64_t now_ms;            /* newest time seen */
     uint32_t n_torn;            /* sequences of all members that are torn */

@@ -108,3 +108,30 @@ void kvl_end_asking(kvlazy_cache *c)
     c->group->asking--;
     step_in(c->group);
 }
+
+void kvl_begin_callback(kvlazy_cache *c, kvl_caller *caller)
+{
+    caller->thread = pthread_self();
+    caller->next = c->group->caller;
+    c->group->caller = caller;
+    kvl_begin_asking(c);
+}
+
+void kvl_end_callback(kvlazy_cache *c, kvl_caller *caller)
+{
+    kvl_end_asking(c);
+    kvl_caller **at = &c->group->caller;
+
+    while (*at != caller)
+        at = &(*at)->next;
+    *at = caller->next;
+}
+
+bool kvl_is_in_callback(const kvlazy_cache *c)
+{
+    const kvl_caller *caller = c->group->caller;
+
+    while (caller && !pthread_equal(caller->thread, pthread_self()))
+        caller = caller->next;
+    return caller != NULL;
+}

@@ -23,6 +23,14 @@ static inline bool kvl_hook_waits(const kvlazy_cache *cache)
 void kvl_begin_asking(kvlazy_cache *cache);
 void kvl_end_asking(kvlazy_cache *cache);
 
+/* The same around callbacks that must not call the cache: what they call returns KVLAZY_EBUSY. `caller` is theirs
+ * between the two. */
+void kvl_begin_callback(kvlazy_cache *cache, kvl_caller *caller);
+void kvl_end_callback(kvlazy_cache *cache, kvl_caller *caller);
+
+/* With the lock held: this thread is inside such a callback. */
+bool kvl_is_in_callback(const kvlazy_cache *cache);
+
 /* Waits, with the lock held, until no call of the group is in the embedder's code but for this thread's own. */
 void kvl_wait_for_calls(kvl_group *group);
 

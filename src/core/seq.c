@@ -32,6 +32,7 @@ static bool remove_range(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvla
 {
     uint32_t n = kvl_cells_rm(&kvl_stream_of(c, seq)->cells, seq, p0, p1, kvl_stamp(c, now_ms));
 
+    c->seq[seq].generation += n > 0;
     if (p0 == 0 && p1 == INT32_MAX) {
         c->seq[seq].evicted = false;
         c->seq[seq].lost_end = 0;
@@ -67,6 +68,7 @@ void kvl_seq_keep(kvlazy_cache *c, kvlazy_seq_id seq)
     for (uint32_t i = 0; i < cells->n_seq; i++)
         if (cells->seq_first + i != (uint32_t)seq) {
             c->seq[cells->seq_first + i].evicted = false;
+            kvl_seq_changed(&c->seq[cells->seq_first + i]);
             c->seq[cells->seq_first + i].lost_end = 0;
         }
     kvl_note_fallow(c, now_ms);
@@ -80,6 +82,7 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
         kvl_cells_clear(&c->stream[s].cells, kvl_stamp(c, now_ms));
     for (uint32_t i = 0; i < c->params.n_seq_max; i++) {
         c->seq[i].evicted = false;
+        kvl_seq_changed(&c->seq[i]);
         c->seq[i].veto_ms = 0;
         c->seq[i].lost_end = 0;
     }
@@ -91,6 +94,23 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
 }
 
 /* ------------------------------------------------------------------------------------------- moving positions */
+
+/* Tokens [begin, end) of a sequence are about to move, in every sequence that owns them. What of a sequence is still
+ * to be settled cannot be told by position then. */
+static void mark_moved(kvlazy_cache *c, kvlazy_seq_id seq, uint32_t begin, uint32_t end)
+{
+    const kvl_cells *cells = &kvl_stream_of(c, seq)->cells;
+
+    kvl_seq_mark_moved(&c->seq[seq]);
+    for (uint32_t i = begin; i < end; i++) {
+        uint32_t cell = kvl_index_at(kvl_index_of(c, seq), i)->cell;
+
+        if (kvl_cells_only_owner(cells, cell) == seq)
+            continue;
+        for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, cell, o + 1)) >= 0;)
+            kvl_seq_mark_moved(&c->seq[o]);
+    }
+}
 
 /* Positions are moved at once; K is rotated by the engine, which finds the shifts in the cells view. */
 int kvl_seq_move(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, kvl_motion motion)
@@ -115,6 +135,7 @@ int kvl_seq_move(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p
         return KVLAZY_ENOMEM;
     uint64_t now_ms = kvl_now(c);
     kvl_window_moved(c, seq, p0, p1, motion);
+    mark_moved(c, seq, begin, end);
     kvl_cells_reposition(cells, seq, p0, p1, motion, kvl_stamp(c, now_ms));
     kvl_note_activity(c, seq, now_ms);
     kvl_note_fallow(c, now_ms);

@@ -11,7 +11,11 @@
 typedef struct kvl_seq {
     uint64_t stamp_ms;   /* last activity; 0 where it never had a token */
     uint64_t veto_ms;    /* on_evict said keep: until then */
-    bool pending;        /* tokens applied that no end_batch has stamped yet */
+    uint64_t generation; /* times it lost tokens, or got some otherwise than behind its end: bumped by rm, add, div, a
+                            copy onto it, undo, recycling, clear and eviction; not by apply, not by moves of cells */
+    bool moved;          /* positions moved: by add, div, or a copy from p0 > 0 on; meaningful where it has tokens */
+    bool pending;        /* tokens applied that no end_batch has stamped yet, */
+    kvlazy_pos fresh;    /* … at this position and above; -1: positions moved since, and they cannot be told apart */
     kvlazy_pos lost_end; /* recycling took positions below this; 0: none */
     bool torn;           /* a linked window emptied it, and this cache is still to follow */
     bool evicted;        /* eviction took tokens, and the engine has not gone on or let go of the rest since */
@@ -35,6 +39,20 @@ typedef struct kvl_active {
     kvlazy_seq_id *seq; /* [n_seq_max], n in use */
     uint32_t n;
 } kvl_active;
+
+/* Tokens of a sequence went, or came otherwise than behind its end. */
+static inline void kvl_seq_changed(kvl_seq *seq)
+{
+    seq->generation++;
+}
+
+/* Positions of a sequence moved. */
+static inline void kvl_seq_mark_moved(kvl_seq *seq)
+{
+    seq->moved = true;
+    seq->fresh = -1;
+    kvl_seq_changed(seq);
+}
 
 /* A range as the caller says it becomes positions [*p0, *p1). Returns false when it is empty. */
 bool kvl_normalise_range(kvlazy_pos *p0, kvlazy_pos *p1);

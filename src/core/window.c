@@ -204,6 +204,8 @@ void kvl_window_take(kvlazy_cache *c, const kvl_plan_ubatch *b)
         const kvl_victim *victim = &p->victim[i];
 
         any |= victim->seq >= 0;
+        if (victim->seq >= 0)
+            kvl_seq_changed(&c->seq[victim->seq]);
         if (victim->seq >= 0 && victim->pos >= c->seq[victim->seq].lost_end)
             c->seq[victim->seq].lost_end = victim->pos + 1;
     }
@@ -266,6 +268,7 @@ static void tear(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
     kvl_note_fallow(c, now_ms);
     c->seq[seq].lost_end = 0;
     c->seq[seq].evicted = true;
+    kvl_seq_changed(&c->seq[seq]);
     set_torn(c, seq, false);
 }
 

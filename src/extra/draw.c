@@ -78,8 +78,10 @@ static void draw_line(const kvl_log *log, const seen_cell *cell, uint32_t first,
 
 int kvlazy_draw(const kvlazy_cache *c, uint32_t stream)
 {
-    if (kvl_enter(c, KVL_DOOR_LOOK))
-        return KVLAZY_EINVAL;
+    int status = kvl_enter(c, KVL_DOOR_LOOK);
+
+    if (status)
+        return status;
     if (kvl_has_engine_cells(c))
         return kvl_leave(c, KVLAZY_ENOTSUP);
     if (stream >= c->params.n_stream)

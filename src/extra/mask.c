@@ -298,12 +298,15 @@ int kvlazy_mask(const kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy
 {
     job j = {.cache = (kvlazy_cache *)(uintptr_t)cache /* its scratch is used */, .ubatch = ubatch};
 
-    if (!ubatch || !mask || !kvl_struct_fits(mask, sizeof *mask) || kvl_enter(cache, KVL_DOOR_LOOK))
+    if (!ubatch || !mask || !kvl_struct_fits(mask, sizeof *mask))
         return KVLAZY_EINVAL;
+    int status = kvl_enter(cache, KVL_DOOR_LOOK);
+    if (status)
+        return status;
     if (kvl_has_engine_cells(cache))
         return kvl_leave(cache, KVLAZY_ENOTSUP);
     kvl_struct_copy(&j.mask, sizeof j.mask, mask, mask->struct_size);
-    int status = check(&j, slot);
+    status = check(&j, slot);
     if (!status)
         status = reserve_keys(j.cache, j.mask.n_kv);
     if (status)

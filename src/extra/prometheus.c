@@ -119,8 +119,10 @@ int kvlazy_stats_text(const kvlazy_cache *c, char *text, size_t bytes, size_t *n
     kvlazy_stats_info stats = {.struct_size = sizeof stats};
     out o = {.text = text, .bytes = text ? bytes : 0};
 
-    if ((!text && !needed) || kvlazy_stats(c, &stats))
-        return KVLAZY_EINVAL;
+    int status = text || needed ? kvlazy_stats(c, &stats) : KVLAZY_EINVAL;
+
+    if (status)
+        return status;
     set_label(&o, c->log.name); /* constant for the life of the cache, so no lock */
     put_all(&o, &stats);
     if (needed)
