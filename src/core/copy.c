@@ -176,7 +176,8 @@ static int copy_across(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kv
 
 /* ------------------------------------------------------------------------------------------- the call */
 
-/* What is known of the positions of src is known of those of dst: that they moved, and which are still to be settled. */
+/* What is known of the positions of src is known of those of dst: that they moved, and which are still to be settled.
+ */
 static void mark_copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1,
                       bool was_empty)
 {

@@ -71,8 +71,8 @@ static uint32_t find_runs(const kvl_place *place, uint32_t n, kvl_run *run)
             last->end++;
             continue;
         }
-        ascending &= !last || last->stream < place[i].stream ||
-                     (last->stream == place[i].stream && last->begin < place[i].cell);
+        ascending &=
+            !last || last->stream < place[i].stream || (last->stream == place[i].stream && last->begin < place[i].cell);
         run[n_run++] = (kvl_run){place[i].stream, place[i].cell, place[i].cell + 1};
     }
     if (ascending)
@@ -114,11 +114,15 @@ int kvl_hold_take(kvlazy_cache *c, kvl_hold *h)
     if (status)
         return status;
     uint64_t now_ms = kvl_now(c);
-    for (uint32_t i = 0; i < h->n; i++)
-        if (kvl_bit_get(c->stream[h->place[i].stream].cells.fallow, h->place[i].cell))
-            kvl_bit_set(h->fallow, i);
-    for (uint32_t i = 0; i < h->n_run; i++)
-        kvl_cells_ahead(&c->stream[h->run[i].stream].cells, h->run[i].begin, h->run[i].end, kvl_stamp(c, now_ms));
+    for (uint32_t i = 0; i < h->n; i++) {
+        kvl_cells *cells = &c->stream[h->place[i].stream].cells;
+        uint32_t cell = h->place[i].cell;
+
+        if (kvl_bit_get(cells->fallow, cell))
+            kvl_bit_set(h->fallow, i); /* and stays as old as it is */
+        else
+            kvl_cells_ahead(cells, cell, cell + 1, kvl_stamp(c, now_ms));
+    }
     h->taken = true;
     return KVLAZY_OK;
 }

@@ -44,11 +44,11 @@ static void copy_rows(char *base, const kvl_tensor *t, const kvl_place *place, u
 
 /* Some cells of some channels. */
 typedef struct tile {
-    char *lane;                   /* where the first channel begins */
-    char *row;                    /* where it goes in the row of the first cell */
-    uint64_t lane_stride;         /* from one channel to the next, in the tensor */
-    uint64_t row_stride;          /* from one row to the next, in the buffer */
-    const uint64_t *cell;         /* [n_cell] where each begins in a channel */
+    char *lane;           /* where the first channel begins */
+    char *row;            /* where it goes in the row of the first cell */
+    uint64_t lane_stride; /* from one channel to the next, in the tensor */
+    uint64_t row_stride;  /* from one row to the next, in the buffer */
+    const uint64_t *cell; /* [n_cell] where each begins in a channel */
     uint32_t n_cell, n_channel;
     bool out;
 } tile;
