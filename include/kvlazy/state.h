@@ -78,7 +78,8 @@ KVLAZY_API int kvlazy_state_write(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy
  *    before, where there is not.
  *  - It needs an open batch, or opens one that stays open. The slots of earlier prepares are stale, after an error too.
  *  - It counts as activity. Pages are made present under every limit, as for a batch.
- *  - In a cache with a window nothing is recycled for it.
+ *  - In a cache with a window no token of another sequence is recycled for it. Where cells are short, the sequence
+ *    comes without what its next token does not see, as if recycling had taken it.
  * Fails: every sequence is as it was, what was written reads zero again, and a batch that the call opened is closed.
  *  - EINVAL: an id is out of range, `read` is NULL, or with seq -1 the cache is not empty.
  *  - EIO: `read` failed.

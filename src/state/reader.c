@@ -19,7 +19,8 @@ typedef struct target {
     kvlazy_pos *pos;    /* [shape.n_token] */
     kvlazy_pos *plane;  /* [2 · shape.n_token] y, then x; none with one plane */
     uint32_t *owner;    /* as in the format; NULL: one sequence */
-    kvl_hold hold;
+    uint32_t n_skip;    /* the first so many tokens are not taken: their sequence does not see them any more */
+    kvl_hold hold;      /* of the others */
 } target;
 
 typedef struct reader {
@@ -226,16 +227,35 @@ static int reserve(const reader *r, target *t)
     return KVLAZY_OK;
 }
 
+/* Where cells are short, a sequence with a window comes without what its next token does not see, whole positions of
+ * it, as if recycling had taken it. */
+static void skip_masked(const reader *r, target *t)
+{
+    kvlazy_cache *c = t->cache;
+    uint32_t n = t->shape.n_token, n_free;
+
+    if (r->seq < 0 || !n || !kvl_has_window(c))
+        return;
+    n_free = c->params.kv_size - kvl_stream_of(c, r->seq)->cells.n_used;
+    int64_t begin = kvl_policy_window_begin(c->params.swa_type, c->params.n_swa, (int64_t)t->pos[n - 1] + 1);
+    while (t->n_skip < n && t->pos[t->n_skip] < begin &&
+           (n - t->n_skip > n_free || (t->n_skip && t->pos[t->n_skip] == t->pos[t->n_skip - 1])))
+        t->n_skip++;
+    if (t->n_skip && t->seq->lost_end <= t->pos[t->n_skip - 1])
+        t->seq->lost_end = t->pos[t->n_skip - 1] + 1;
+}
+
 /* With the lock held. The plan of an earlier prepare may have these cells, and is void. */
 static int place(reader *r, target *t)
 {
     owners o = owners_of(r, t);
     uint32_t n_owner;
-    int status = kvl_hold_init(&t->hold, t->shape.n_token);
 
+    skip_masked(r, t);
+    int status = kvl_hold_init(&t->hold, t->shape.n_token - t->n_skip);
     t->cache->plan.n_ubatch = 0;
     kvl_limits_settle(t->cache);
-    for (uint32_t i = 0; !status && i < t->shape.n_token; i++) {
+    for (uint32_t i = 0; !status && i < t->hold.n; i++) {
         const uint32_t *owner = next_owners(&o, &n_owner);
 
         t->hold.place[i].stream = kvl_stream_number(t->cache, kvl_stream_of(t->cache, (kvlazy_seq_id)owner[0]));
@@ -262,19 +282,29 @@ static int place_all(reader *r)
 
 /* ------------------------------------------------------------------------------------------- rows */
 
+/* The rows of a piece are in the buffer; those of tokens that are not taken stay there. */
+static int put_piece(reader *r, target *t, const kvl_tensor *k, const kvl_state_piece *p)
+{
+    uint64_t row_bytes = kvl_state_row_bytes(k);
+    uint32_t begin = p->begin > t->n_skip ? p->begin : t->n_skip, n = p->begin + p->n - begin, at = begin - t->n_skip;
+    const unsigned char *rows = r->io.buffer + (begin - p->begin) * row_bytes;
+    int status = kvl_hold_touch(t->cache, &t->hold, k, at, n);
+
+    if (!status && p->part.end - p->part.begin < row_bytes)
+        kvl_rows_put_part(&t->cache->rows, k, t->hold.place[at], p->part, rows);
+    else if (!status)
+        kvl_rows_put(&t->cache->rows, k, t->hold.place + at, n, rows);
+    return status;
+}
+
 static int get_piece(reader *r, target *t, const kvl_tensor *k, const kvl_state_piece *p)
 {
-    bool is_part = p->part.end - p->part.begin < kvl_state_row_bytes(k);
     int status = kvl_state_pass_bytes(&r->io, r->io.buffer, (size_t)(p->n * (p->part.end - p->part.begin)));
 
-    if (status)
+    if (status || p->begin + p->n <= t->n_skip)
         return status;
     kvl_state_in(&r->io);
-    status = kvl_hold_touch(t->cache, &t->hold, k, p->begin, p->n);
-    if (!status && is_part)
-        kvl_rows_put_part(&t->cache->rows, k, t->hold.place[p->begin], p->part, r->io.buffer);
-    else if (!status)
-        kvl_rows_put(&t->cache->rows, k, t->hold.place + p->begin, p->n, r->io.buffer);
+    status = put_piece(r, t, k, p);
     kvl_state_out(&r->io);
     return status;
 }
@@ -332,10 +362,11 @@ static void fill(reader *r, target *t)
     owners o = owners_of(r, t);
     uint32_t n_owner, n = t->shape.n_token;
 
-    for (uint32_t i = 0; i < n; i++) {
-        kvl_cells *cells = &c->stream[t->hold.place[i].stream].cells;
+    for (uint32_t i = t->n_skip; i < n; i++) { /* only of a sequence alone any are skipped */
+        kvl_place place = t->hold.place[i - t->n_skip];
+        kvl_cells *cells = &c->stream[place.stream].cells;
         const uint32_t *owner = next_owners(&o, &n_owner);
-        uint32_t cell = t->hold.place[i].cell;
+        uint32_t cell = place.cell;
 
         kvl_cells_put(cells, cell, t->pos[i]);
         if (cells->planes) {
