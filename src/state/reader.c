@@ -1,27 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reader: see reader.h. A target is what is read for one of the linked caches. Metadata comes first, and is kept; rows
- * pass through the buffer. Memory grows with what arrives, not with what is announced.
+ * reader: see reader.h. Each linked cache has a target. Metadata comes first, and is kept; rows pass through the
+ * buffer. Memory grows with what arrives, not with what is announced.
  */
 #include "state/reader.h"
 #include "core/batch.h"
-#include "core/cap.h"
 #include "core/clock.h"
-#include "core/hold.h"
-#include "core/limits.h"
+#include "state/target.h"
 
-#include <bsd/stdlib.h>
-
-typedef struct target {
-    kvlazy_cache *cache;
-    kvl_state_shape shape;
-    kvl_state_seq *seq; /* [shape.n_seq] */
-    kvlazy_pos *pos;    /* [shape.n_token] */
-    kvlazy_pos *plane;  /* [2 · shape.n_token] y, then x; none with one plane */
-    uint32_t *owner;    /* as in the format; NULL: one sequence */
-    uint32_t n_skip;    /* the first so many tokens are not taken: their sequence does not see them any more */
-    kvl_hold hold;      /* of the others */
-} target;
+typedef kvl_state_target target;
 
 typedef struct reader {
     kvl_state_io io;
@@ -189,122 +176,28 @@ static int get_metadata(reader *r)
 
 /* ------------------------------------------------------------------------------------------- cells */
 
-/* The owners of token after token: the first of the next, and how many. */
-typedef struct owners {
-    const uint32_t *at;
-    uint32_t alone[2];
-} owners;
-
-static owners owners_of(const reader *r, const target *t)
-{
-    return (owners){t->owner, {1, (uint32_t)r->seq}};
-}
-
-static const uint32_t *next_owners(owners *o, uint32_t *n)
-{
-    const uint32_t *at = o->at ? o->at : o->alone;
-
-    if (o->at)
-        o->at += at[0] + 1;
-    *n = at[0];
-    return at + 1;
-}
-
-static kvlazy_seq_id id_of(const reader *r, const kvl_state_seq *seq)
-{
-    return r->seq < 0 ? seq->seq : r->seq;
-}
-
-/* What the last step needs of our own memory, so that it cannot fail. */
-static int reserve(const reader *r, target *t)
-{
-    for (uint32_t i = 0; i < t->shape.n_seq; i++) {
-        kvlazy_seq_id id = id_of(r, &t->seq[i]);
-
-        if (kvl_cells_reserve_seq(&kvl_stream_of(t->cache, id)->cells, id, t->seq[i].n_token))
-            return KVLAZY_ENOMEM;
-    }
-    return KVLAZY_OK;
-}
-
-/* Where cells are short, a sequence with a window comes without what its next token does not see, whole positions of
- * it, as if recycling had taken it. */
-static void skip_masked(const reader *r, target *t)
-{
-    kvlazy_cache *c = t->cache;
-    uint32_t n = t->shape.n_token, n_free;
-
-    if (r->seq < 0 || !n || !kvl_has_window(c))
-        return;
-    n_free = c->params.kv_size - kvl_stream_of(c, r->seq)->cells.n_used;
-    int64_t begin = kvl_policy_window_begin(c->params.swa_type, c->params.n_swa, (int64_t)t->pos[n - 1] + 1);
-    while (t->n_skip < n && t->pos[t->n_skip] < begin &&
-           (n - t->n_skip > n_free || (t->n_skip && t->pos[t->n_skip] == t->pos[t->n_skip - 1])))
-        t->n_skip++;
-    if (t->n_skip && t->seq->lost_end <= t->pos[t->n_skip - 1])
-        t->seq->lost_end = t->pos[t->n_skip - 1] + 1;
-}
-
-/* With the lock held. The plan of an earlier prepare may have these cells, and is void. */
-static int place(reader *r, target *t)
-{
-    owners o = owners_of(r, t);
-    uint32_t n_owner;
-
-    skip_masked(r, t);
-    int status = kvl_hold_init(&t->hold, t->shape.n_token - t->n_skip);
-    t->cache->plan.n_ubatch = 0;
-    kvl_limits_settle(t->cache);
-    for (uint32_t i = 0; !status && i < t->hold.n; i++) {
-        const uint32_t *owner = next_owners(&o, &n_owner);
-
-        t->hold.place[i].stream = kvl_stream_number(t->cache, kvl_stream_of(t->cache, (kvlazy_seq_id)owner[0]));
-    }
-    if (!status)
-        status = reserve(r, t);
-    if (!status)
-        status = kvl_hold_take(t->cache, &t->hold);
-    if (status == KVLAZY_EBUDGET && r->io.ends->reclaim(t->cache))
-        status = kvl_hold_take(t->cache, &t->hold);
-    return status;
-}
-
+/* With the lock held for it. */
 static int place_all(reader *r)
 {
     int status = KVLAZY_OK;
 
     kvl_state_in(&r->io);
     for (uint32_t i = 0; !status && i < r->n_target; i++)
-        status = place(r, &r->target[i]);
+        status = kvl_state_target_place(&r->target[i], r->io.ends->reclaim);
     kvl_state_out(&r->io);
     return status;
 }
 
 /* ------------------------------------------------------------------------------------------- rows */
 
-/* The rows of a piece are in the buffer; those of tokens that are not taken stay there. */
-static int put_piece(reader *r, target *t, const kvl_tensor *k, const kvl_state_piece *p)
-{
-    uint64_t row_bytes = kvl_state_row_bytes(k);
-    uint32_t begin = p->begin > t->n_skip ? p->begin : t->n_skip, n = p->begin + p->n - begin, at = begin - t->n_skip;
-    const unsigned char *rows = r->io.buffer + (begin - p->begin) * row_bytes;
-    int status = kvl_hold_touch(t->cache, &t->hold, k, at, n);
-
-    if (!status && p->part.end - p->part.begin < row_bytes)
-        kvl_rows_put_part(&t->cache->rows, k, t->hold.place[at], p->part, rows);
-    else if (!status)
-        kvl_rows_put(&t->cache->rows, k, t->hold.place + at, n, rows);
-    return status;
-}
-
 static int get_piece(reader *r, target *t, const kvl_tensor *k, const kvl_state_piece *p)
 {
     int status = kvl_state_pass_bytes(&r->io, r->io.buffer, (size_t)(p->n * (p->part.end - p->part.begin)));
 
-    if (status || p->begin + p->n <= t->n_skip)
+    if (status)
         return status;
     kvl_state_in(&r->io);
-    status = put_piece(r, t, k, p);
+    status = kvl_state_target_put(t, k, p, r->io.buffer);
     kvl_state_out(&r->io);
     return status;
 }
@@ -338,64 +231,7 @@ static int get_all(reader *r)
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------- becoming live */
-
-/* What the sequence was is gone: what is known of it is what the state says. */
-static void become(kvlazy_cache *c, kvlazy_seq_id id, const kvl_state_seq *is, uint64_t now_ms)
-{
-    kvl_seq *s = &c->seq[id];
-
-    if (kvl_cells_rm(&kvl_stream_of(c, id)->cells, id, 0, INT32_MAX, kvl_stamp(c, now_ms)))
-        kvl_note_fallow(c, now_ms);
-    s->lost_end = is->lost_end;
-    s->moved = is->marks & KVL_STATE_MOVED;
-    s->evicted = is->marks & KVL_STATE_EVICTED;
-    s->fresh = INT32_MAX; /* what was applied in this batch is gone, what came is settled */
-    kvl_seq_changed(s);
-    if (is->n_token)
-        kvl_note_activity(c, id, now_ms);
-}
-
-static void fill(reader *r, target *t)
-{
-    kvlazy_cache *c = t->cache;
-    owners o = owners_of(r, t);
-    uint32_t n_owner, n = t->shape.n_token;
-
-    for (uint32_t i = t->n_skip; i < n; i++) { /* only of a sequence alone any are skipped */
-        kvl_place place = t->hold.place[i - t->n_skip];
-        kvl_cells *cells = &c->stream[place.stream].cells;
-        const uint32_t *owner = next_owners(&o, &n_owner);
-        uint32_t cell = place.cell;
-
-        kvl_cells_put(cells, cell, t->pos[i]);
-        if (cells->planes) {
-            cells->ext_y[cell] = t->plane[i];
-            cells->ext_x[cell] = t->plane[n + (size_t)i];
-        }
-        for (uint32_t k = 0; k < n_owner; k++)
-            kvl_cells_own(cells, cell, (kvlazy_seq_id)owner[k]);
-    }
-    t->hold.taken = false;
-    for (uint32_t s = 0; s < c->params.n_stream; s++)
-        kvl_follow_cap(c, &c->stream[s]);
-}
-
-/* With the lock held, all at once; nothing here can fail. */
-static void commit(reader *r)
-{
-    uint64_t now_ms = kvl_now(r->io.cache);
-
-    for (uint32_t i = 0; i < r->n_target; i++) {
-        target *t = &r->target[i];
-
-        for (kvlazy_seq_id id = 0; r->seq < 0 && id < (kvlazy_seq_id)t->cache->params.n_seq_max; id++)
-            become(t->cache, id, &(kvl_state_seq){0}, now_ms); /* those without a record are as new */
-        for (uint32_t k = 0; k < t->shape.n_seq; k++)
-            become(t->cache, id_of(r, &t->seq[k]), &t->seq[k], now_ms);
-        fill(r, t);
-    }
-}
+/* ------------------------------------------------------------------------------------------- the call */
 
 /* With the lock held, but for moments between two pieces. */
 static void give_up(reader *r)
@@ -406,8 +242,6 @@ static void give_up(reader *r)
             kvl_lock(r->io.cache);
         }
 }
-
-/* ------------------------------------------------------------------------------------------- the call */
 
 static int check_target(kvlazy_cache *c, kvlazy_seq_id seq)
 {
@@ -435,19 +269,14 @@ static int open_reader(reader *r, kvlazy_cache *c, kvlazy_seq_id seq)
     if (!r->target)
         return KVLAZY_ENOMEM;
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
-        r->target[r->n_target++].cache = m;
+        r->target[r->n_target++] = (target){.cache = m, .id = seq};
     return KVLAZY_OK;
 }
 
 static void close_reader(reader *r)
 {
-    for (uint32_t i = 0; i < r->n_target; i++) {
-        free(r->target[i].seq);
-        free(r->target[i].pos);
-        free(r->target[i].plane);
-        free(r->target[i].owner);
-        kvl_hold_fini(&r->target[i].hold);
-    }
+    for (uint32_t i = 0; i < r->n_target; i++)
+        kvl_state_target_fini(&r->target[i]);
     free(r->target);
     kvl_state_io_fini(&r->io);
 }
@@ -462,7 +291,10 @@ static int read_in_batch(reader *r)
     int status = get_all(r);
     kvl_state_in(&r->io);
     if (!status) {
-        commit(r);
+        uint64_t now_ms = kvl_now(r->io.cache);
+
+        for (uint32_t i = 0; i < r->n_target; i++)
+            kvl_state_target_commit(&r->target[i], now_ms);
         if (r->io.ends->note_is)
             *r->io.ends->note_is = (size_t)r->head.note_bytes;
         return KVLAZY_OK;
