@@ -20,6 +20,8 @@ struct bench_config {
     bool cells;   /* the figures of cells, and nothing else */
     bool tensors; /* the figures of layouts, and nothing else */
     bool idle;    /* the figures of the idle side, and nothing else */
+    bool state;   /* the figures of states, and nothing else */
+    uint64_t state_bytes; /* of rows in a state; 0: as many as are measured */
     bool seed_slot_clock; /* the seed policy has an idle clock a slot, not one for the cache */
     uint32_t take;        /* every take-th request of the trace */
     uint32_t n_slot, kv_size, kv_initial, idle_ms, n_layer, row_bytes;

@@ -6,6 +6,7 @@
 #include "cells.h"
 #include "idle.h"
 #include "micro.h"
+#include "state.h"
 #include "tensors.h"
 
 #include <stdio.h>
@@ -29,8 +30,13 @@ static const struct measure tensors[] = {
 };
 
 static const struct measure idle[] = {
-    {"floor", idle_floor}, {"return", idle_return}, {"hooks", idle_hook},   {"swing", idle_swing},
+    {"floor", idle_floor}, {"return", idle_return}, {"hooks", idle_hook},    {"swing", idle_swing},
     {"pool", idle_pool},   {"costs", idle_cost},    {"engine", idle_engine},
+};
+
+static const struct measure states[] = {
+    {"copies", state_copy},   {"files", state_file},    {"hooks", state_hook},
+    {"others", state_others}, {"engine", state_engine},
 };
 
 /* Every figure gets its chance; one that fails does not hide the others. */
@@ -108,6 +114,9 @@ int main(int argc, char **argv)
     }
     if (config.idle) {
         status = measure_all(&config, idle, sizeof(idle) / sizeof(idle[0]));
+    }
+    if (config.state) {
+        status = measure_all(&config, states, sizeof(states) / sizeof(states[0]));
     }
     if (config.replay && serve(&config, &trace) != 0) {
         status = -1;

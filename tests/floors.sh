@@ -14,7 +14,7 @@ set -u
 #   table   pure, and alone in calling the table of kvlazy/mem.h
 #   order   plain, and <pthread.h> and <sched.h>
 #   clock   order, and now_ms of the table of kvlazy/mem.h
-#   hash    plain, and <xxhash.h>
+#   hash    plain, and the headers of xxhash
 #   os      any header of the system, and its clock
 table='
 base           0  plain
@@ -98,7 +98,7 @@ check()
             return
         if (kind_of_self != "pure" && kind_of_self != "table" && header in plain)
             return
-        if (kind_of_self == "hash" && header == "xxhash.h")
+        if (kind_of_self == "hash" && header ~ /^xx(hash|h_x86dispatch)[.]h$/)
             return
         if ((kind_of_self == "order" || kind_of_self == "clock") && header in order)
             return

@@ -60,7 +60,7 @@
  *
  * CONTENTS. 1 what every engine calls, 2 sequences, 3 idle and limits, 4 parameters from text, sizes, self-check,
  * 5 linked caches. Optional parts have headers of their own: mask.h fills attention masks, arena.h is for tensors that
- * the engine lays out, engine_cells.h for cells that the engine keeps, pool.h for one budget over several caches,
+ * the engine lays out, engine_cells.h for cells that the engine keeps, state.h for conversations that are saved and loaded, pool.h for one budget over several caches,
  * reaper.h for a thread that polls, mem.h for an operating system of the embedder's own.
  */
 #ifndef KVLAZY_KVLAZY_H

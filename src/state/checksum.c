@@ -2,7 +2,12 @@
 /* checksum: see checksum.h. */
 #include "state/checksum.h"
 
+/* The library may have a way for each kind of processor, which this then chooses. */
+#ifdef KVLAZY_XXH_DISPATCH
+#include <xxh_x86dispatch.h>
+#else
 #include <xxhash.h>
+#endif
 
 static XXH3_state_t *state_of(kvl_checksum *c)
 {
