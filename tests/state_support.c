@@ -9,8 +9,6 @@
 #include "state/checksum.h"
 #include "state/format.h"
 
-enum { ROW_MOST = 1 << 19 };
-
 /* ---- boxes ---- */
 
 static void on_log(void *ctx, int level, const char *text)
@@ -134,6 +132,20 @@ void box_row(struct box *box, const kvlazy_tensor *t, uint32_t stream, uint32_t 
     each_lane(t, stream, cell, row, true);
 }
 
+/* Room for the longest row. */
+static unsigned char *row_room(struct box *box)
+{
+    size_t bytes = 1;
+
+    for (uint32_t i = 0; i < box->params.n_layer; i++) {
+        bytes = box->layer[i].k_row_bytes > bytes ? box->layer[i].k_row_bytes : bytes;
+        bytes = box->layer[i].v_row_bytes > bytes ? box->layer[i].v_row_bytes : bytes;
+    }
+    unsigned char *row = malloc(bytes);
+    assert_non_null(row);
+    return row;
+}
+
 /* Tensor i of a box; false: there is none. */
 static bool tensor_of(struct box *box, uint32_t i, kvlazy_tensor *t)
 {
@@ -150,10 +162,9 @@ static bool tensor_of(struct box *box, uint32_t i, kvlazy_tensor *t)
 
 static void write_rows(struct box *box, const kvlazy_slot *slot)
 {
-    unsigned char *row = malloc(ROW_MOST);
+    unsigned char *row = row_room(box);
     kvlazy_tensor t;
 
-    assert_non_null(row);
     for (uint32_t i = 0; i < slot->n_token; i++, box->stamp++)
         for (uint32_t k = 0; tensor_of(box, k, &t); k++) {
             uint64_t random = box->stamp * UINT64_C(8) + k + 1;
@@ -264,10 +275,9 @@ uint64_t box_sum(struct box *box, kvlazy_seq_id seq)
 {
     uint32_t stream = box->params.n_stream > 1 ? (uint32_t)seq : 0;
     kvlazy_cells_view view = view_of(box, stream);
-    unsigned char *row = malloc(ROW_MOST);
+    unsigned char *row = row_room(box);
     uint64_t sum = 0;
 
-    assert_non_null(row);
     for (uint32_t cell = 0; cell < view.n_cell; cell++)
         if (owns(&view, cell, seq))
             sum += sum_of_cell(box, &view, stream, cell, row);
@@ -291,9 +301,10 @@ struct picture {
 static char *describe(struct box *box)
 {
     size_t room = 1 << 16, n = 0;
-    char *text = calloc(1, room);
+    char *text = malloc(room);
 
     assert_non_null(text);
+    text[0] = 0;
     for (uint32_t s = 0; s < box->cache->params.n_stream; s++) {
         kvlazy_cells_view view = view_of(box, s);
 
