@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvlazy/arena.h>
+
 /* ---- round trips ---- */
 
 /* Sequence 0 of `from` becomes sequence `seq` of `to`, and both are freed. */
@@ -125,6 +127,47 @@ static void test_a_cache_without_rows_has_states_too(void **state)
     (void)state;
     from->params.n_layer = to->params.n_layer = 0;
     goes_over(with_tokens(from, 10), box_open(to), 1);
+}
+
+/* Tensors of the engine's own, with bytes between cells, channels and streams. */
+static void test_padded_tensors_go_into_packed_ones(void **state)
+{
+    (void)state;
+    for (int transposed = 0; transposed < 2; transposed++) {
+        struct box *box = box_transpose(box_streams(), transposed ? 2 : 0), *to = box_open(box_new());
+        kvlazy_tensor t[4];
+        kvlazy_arena *arena;
+        size_t at = 32;
+        void *base;
+
+        ok(kvlazy_arena_create(&box->fake.table, 1 << 20, &arena, &base));
+        for (int i = 0; i < 4; i++) {
+            kvlazy_layer *layer = &box->layer[i / 2];
+            size_t row_bytes = i % 2 ? layer->v_row_bytes : layer->k_row_bytes;
+            uint32_t n_channel = i % 2 ? layer->v_channels : 0;
+            size_t cell = (n_channel ? row_bytes / n_channel : row_bytes) + 3, channel = 64 * cell + 5;
+
+            t[i] = (kvlazy_tensor){
+                (char *)base + at, cell,     n_channel ? channel : 0, (n_channel ? n_channel : 1) * channel + 7,
+                row_bytes,         n_channel};
+            at += 4 * t[i].stream_stride + 64;
+            *(i % 2 ? &layer->v : &layer->k) = &t[i];
+            layer->arena = arena;
+        }
+        with_tokens(box, 30);
+        struct tape tape = tape_of(box, 0);
+        ok(tape_into(&tape, to, 1));
+        assert_true(box_sum(to, 1) == box_sum(box, 0));
+        ok(tape_into(&tape, box, 2));
+        assert_true(box_sum(box, 2) == box_sum(box, 0));
+        box_sound(box);
+        tape_free(&tape);
+        box_free(to);
+        kvlazy_destroy(box->cache);
+        box->cache = NULL;
+        ok(kvlazy_arena_destroy(arena));
+        box_free(box);
+    }
 }
 
 static void test_planes_come_along(void **state)
@@ -273,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_size_and_streams_may_differ),
         cmocka_unit_test(test_rows_of_any_size_pass),
         cmocka_unit_test(test_a_cache_without_rows_has_states_too),
+        cmocka_unit_test(test_padded_tensors_go_into_packed_ones),
         cmocka_unit_test(test_planes_come_along),
         cmocka_unit_test(test_it_replaces_what_was_there),
         cmocka_unit_test(test_an_empty_state_empties),
