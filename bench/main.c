@@ -7,6 +7,7 @@
 #include "idle.h"
 #include "micro.h"
 #include "scale.h"
+#include "state.h"
 #include "tensors.h"
 
 #include <stdio.h>
@@ -47,6 +48,11 @@ static const struct measure scale[] = {
     {"windows", scale_window},          {"sequences", scale_sequences}, {"hosts", scale_host},
 };
 
+static const struct measure state[] = {
+    {"copies", state_copy},   {"files", state_file},    {"hooks", state_hook},
+    {"others", state_others}, {"engine", state_engine},
+};
+
 #define PART(name)                                    \
     {                                                 \
 #name, name, sizeof(name) / sizeof((name)[0]) \
@@ -56,7 +62,7 @@ static const struct part {
     const char *name;
     const struct measure *measure;
     size_t n;
-} parts[] = {PART(cells), PART(tensors), PART(idle), PART(scale)};
+} parts[] = {PART(cells), PART(tensors), PART(idle), PART(scale), PART(state)};
 
 static const struct part *find_part(const char *name)
 {

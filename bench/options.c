@@ -21,6 +21,7 @@ static const char help_options[] =
     "       bench/run tensors [--keys]\n"
     "       bench/run idle [--keys]\n"
     "       bench/run scale [--keys]\n"
+    "       bench/run state [--keys] [--state MIB]\n"
     "\n"
     "Replays requests against the slots of an inference server, on a virtual clock, and shows where K/V memory\n"
     "goes under four policies: eager (cleared when created), demand (touched on use, never returned), seed (grows\n"
@@ -80,6 +81,12 @@ static const char help_words[] =
     "scale: what many sequences, shared prefixes, full windows, streams and layers cost, as the ratio of two sizes four\n"
     "apart, and the bytes of the library's own bookkeeping; nothing else is measured then.\n"
     "\n"
+    "state: what a conversation costs that is written out and read back, beside memcpy of its bytes into pages as "
+    "fresh\n"
+    "and beside a plain write to a file, of --state MiB of rows (1024); what a hook waits meanwhile, whether anything "
+    "else\n"
+    "changes, and whether the reference engine goes on with the same bits; nothing else is measured then.\n"
+    "\n"
     "The micro figures are of the default geometry whatever the options say.\n"
     "Public traces of this form: Azure LLM inference traces 2023, AzurePublicDataset, CC-BY 4.0\n"
     "(Patel et al., Splitwise, ISCA 2024). Exit: 0; 1 when something failed; 2 for a bad option or trace.\n";
@@ -130,6 +137,7 @@ enum {
     OPTION_KEEP,
     OPTION_BUDGET,
     OPTION_POLL,
+    OPTION_STATE,
 };
 
 static const struct option options[] = {
@@ -157,6 +165,7 @@ static const struct option options[] = {
     {"keep", required_argument, NULL, OPTION_KEEP},
     {"budget", required_argument, NULL, OPTION_BUDGET},
     {"poll", required_argument, NULL, OPTION_POLL},
+    {"state", required_argument, NULL, OPTION_STATE},
     {NULL, 0, NULL, 0},
 };
 
@@ -304,6 +313,9 @@ static void read_option(struct bench_config *config, int option, const char *tex
         break;
     case OPTION_POLL:
         config->poll_ms = read_poll(text);
+        break;
+    case OPTION_STATE:
+        config->state_bytes = (uint64_t)read_number(option, text, 8, 1 << 20) << 20;
         break;
     default: /* getopt said what was wrong */
         fprintf(stderr, "bench: see bench/run --help\n");

@@ -10,7 +10,7 @@
 #   headers.sh INCLUDE_DIR CC [CXX]
 set -u
 include=$1 cc=$2 cxx=${3-}
-parts='arena engine_cells mask pool reaper'
+parts='arena engine_cells mask pool reaper state'
 examples='tests/engine/example.c tests/engine/embedding.c'
 warnings='-Wall -Wextra -Wshadow -pedantic -Werror'
 n_wrong=0

@@ -67,7 +67,7 @@
  *
  * CONTENTS. 1 what every engine calls, 2 sequences, 3 idle and limits, 4 parameters from text, sizes, self-check,
  * 5 linked caches. Optional parts have headers of their own: mask.h fills attention masks, arena.h is for tensors that
- * the engine lays out, engine_cells.h for cells that the engine keeps, pool.h for one budget over several caches,
+ * the engine lays out, engine_cells.h for cells that the engine keeps, state.h for conversations that are saved and loaded, pool.h for one budget over several caches,
  * reaper.h for a thread that polls, mem.h for an operating system of the embedder's own.
  */
 #ifndef KVLAZY_KVLAZY_H
@@ -345,6 +345,10 @@ struct kvlazy_params {
     uint32_t pool_weight;    /* its part of what is above all minima; 0 (default): 1 */
     const char *host_root;   /* where /proc and /sys are found, to read the machine's limits; copied. NULL (default):
                                 "/". "": they are not read */
+
+    const void *model_tag;  /* what rows depend on: weights, adapters, types of K and V, RoPE (state.h). A state is
+                               read only by a cache of the same tag. Copied. NULL (default): the empty tag */
+    size_t model_tag_bytes; /* at most 64 */
 };
 
 /* ------------------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@
  *               kvlazy_seq_pos_max() and compute from there.
  *     ESHIFT    positions moved, and the K rows wait to be rotated (kvlazy_seq_add).
  *     EBUSY     a batch is open, or another thread is inside. Try again later.
- *     ESTATE    kvlazy_check() found a wrong figure: the library has a defect.
- *     EIO       is kept for snapshots; no call of this version returns it.
+ *     ESTATE    a state is damaged, or of another model, geometry or version (state.h). Or kvlazy_check() found a wrong
+ *               figure: the library has a defect.
+ *     EIO       the caller's reader or writer of a state failed, or the file system did.
  *     ENOTSUP   a cache of this kind never can.
  */
 #ifndef KVLAZY_STATUS_H
@@ -36,7 +37,7 @@ extern "C" {
     X(EPOS, -5, "the batch does not continue its sequence")             \
     X(ESHIFT, -6, "K rows wait to be rotated")                          \
     X(EBUSY, -7, "a batch is open, or the cache is being shrunk")       \
-    X(ESTATE, -8, "malformed or foreign snapshot, or a broken promise") \
+    X(ESTATE, -8, "malformed or foreign state, or a broken promise")    \
     X(EIO, -9, "the caller's reader or writer failed")                  \
     X(ENOTSUP, -10, "this cache cannot do that")
 

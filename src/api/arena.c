@@ -49,8 +49,8 @@ int kvlazy_arena_destroy(kvlazy_arena *a)
 static int discard_shared(kvlazy_arena *a, kvl_span bytes)
 {
     kvlazy_cache *c = a->group->first;
-
     int entered = kvl_enter(c, KVL_DOOR_LOOK);
+
     if (entered)
         return entered;
     uint64_t n_released = a->n_released;

@@ -145,6 +145,9 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
     c->params.mem = &c->mem; /* the copy */
     c->params.layers = NULL;
     c->params.name = NULL;
+    if (p->model_tag_bytes)
+        memcpy(c->tag, p->model_tag, p->model_tag_bytes);
+    c->params.model_tag = NULL;
     if (!status)
         status = copy_root(c);
     if (!status && p->pool)
@@ -163,9 +166,19 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
     return KVLAZY_OK;
 }
 
+static bool is_in_callback(kvlazy_cache *with)
+{
+    kvl_lock(with);
+    bool is = kvl_is_in_callback(with);
+    kvl_unlock(with);
+    return is;
+}
+
 /* Linked caches see the same sequences. */
 static int check_with(const kvlazy_params *p, kvl_log *log)
 {
+    if (kvl_is_cache(p->with) && is_in_callback(p->with))
+        return KVLAZY_EBUSY;
     if (!p->with || (kvl_is_cache(p->with) && p->with->params.n_seq_max == p->n_seq_max &&
                      p->with->params.n_stream == p->n_stream && kvl_has_engine_cells(p->with) == (p->cell_ops != NULL)))
         return KVLAZY_OK;
@@ -255,7 +268,7 @@ static uint32_t n_own_pins(const kvlazy_cache *c)
  * So the struct is held until the end, and no lock is needed to look at it. */
 void kvlazy_destroy(kvlazy_cache *c)
 {
-    if (!kvl_is_cache(c) || kvl_enter(c, KVL_DOOR_LOOK))
+    if (kvl_enter(c, KVL_DOOR_LOOK)) /* it is no cache, or this is a callback that needs it still */
         return;
     if (c->leaves) { /* a line that destroy itself told came back here */
         kvl_leave(c, KVLAZY_OK);

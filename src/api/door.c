@@ -14,6 +14,10 @@ int kvl_enter(const kvlazy_cache *cache, kvl_door door)
     int status = kvl_lock(c);
     if (status)
         return status;
+    if (KVL_UNLIKELY(kvl_is_in_callback(c))) {
+        kvl_unlock(c);
+        return KVLAZY_EBUSY;
+    }
     c->n_call++;
     if (door == KVL_DOOR_GROUP)
         kvl_window_follow_group(c);
@@ -29,6 +33,10 @@ int kvl_try_enter(kvlazy_cache *c)
 {
     if (!kvl_try_lock(c))
         return KVLAZY_EBUSY;
+    if (KVL_UNLIKELY(kvl_is_in_callback(c))) {
+        kvl_unlock(c);
+        return KVLAZY_EBUSY;
+    }
     c->n_call++;
     kvl_window_follow_group(c);
     return KVLAZY_OK;

@@ -21,7 +21,7 @@ int kvl_watch(kvlazy_cache *c, const kvl_watcher *watcher)
 
 bool kvl_unwatch(kvlazy_cache *c, const kvl_watcher *watcher)
 {
-    if (kvl_enter(c, KVL_DOOR_LOOK))
+    if (kvl_lock(c)) /* not by a door: a callback of state may stop a reaper */
         return false;
     bool watches = c->group->watcher == watcher;
 
@@ -29,6 +29,6 @@ bool kvl_unwatch(kvlazy_cache *c, const kvl_watcher *watcher)
         c->group->watcher = NULL;
         watcher->lose(watcher->ctx, c, NULL);
     }
-    kvl_leave(c, KVLAZY_OK);
+    kvl_unlock(c);
     return watches;
 }

@@ -41,6 +41,8 @@ static const uint16_t params_end[] = {
     KVL_END(kvlazy_params, pool_min_bytes),
     KVL_END(kvlazy_params, pool_weight),
     KVL_END(kvlazy_params, host_root),
+    KVL_END(kvlazy_params, model_tag),
+    KVL_END(kvlazy_params, model_tag_bytes),
     0,
 };
 
@@ -49,7 +51,7 @@ static const uint16_t cell_ops_end[] = {
     KVL_END(kvlazy_cell_ops, move), KVL_END(kvlazy_cell_ops, vacate),   0,
 };
 
-_Static_assert(KVL_IS_LAST(kvlazy_params, host_root), "a member is not among the ends");
+_Static_assert(KVL_IS_LAST(kvlazy_params, model_tag_bytes), "a member is not among the ends");
 _Static_assert(KVL_IS_LAST(kvlazy_cell_ops, vacate), "a member is not among the ends");
 
 void kvlazy_params_init(kvlazy_params *params)
@@ -138,6 +140,9 @@ static int check_values(const kvlazy_params *p, kvl_log *log)
         return kvl_params_refuse(log, KVLAZY_EINVAL, "flags", p->flags, "unknown flag");
     if (p->n_layer && !p->layers)
         return kvl_params_refuse(log, KVLAZY_EINVAL, "layers", 0, "NULL, but n_layer is not 0");
+    if (p->model_tag_bytes > KVL_TAG_BYTES || (p->model_tag_bytes && !p->model_tag))
+        return kvl_params_refuse(log, KVLAZY_EINVAL, "model_tag_bytes", p->model_tag_bytes,
+                                 "at most 64, with a model_tag");
     return KVLAZY_OK;
 }
 

@@ -11,6 +11,7 @@
 
 enum {
     KVL_SEQ_MAX = 65536,
+    KVL_TAG_BYTES = 64,
     KVL_PAD_DEFAULT = 256,
     KVL_IDLE_MS_DEFAULT = 30000,
 };

@@ -100,7 +100,7 @@ static void record(kvlazy_cache *c, kvl_plan_ubatch *b, const kvlazy_ubatch *u)
             if (p->pos[i] == 0)
                 c->seq[seq].lost_end = 0; /* it begins anew */
             kvl_cells_own(cells, p->cell[i], seq);
-            kvl_batch_note(c, seq);
+            kvl_batch_note(c, seq, p->pos[i]);
         }
     }
     for (uint32_t i = b->token_begin; i < b->token_end; i++)
@@ -136,7 +136,7 @@ static void take_back(kvlazy_cache *c, kvl_plan_ubatch *b, uint64_t now_ms)
 
         if (kvl_plan_still_holds(cells, &c->plan, i)) { /* else the engine removed it since */
             kvl_window_note_undone(c, cells, c->plan.cell[i]);
-            kvl_owners_changed(c, cells, c->plan.cell[i]);
+            kvl_owners_changed(c, cells, c->plan.cell[i]); /* a copy made since has an owner more */
             kvl_cells_empty(cells, c->plan.cell[i], now_ms);
         }
         c->plan.filled[i] = false;

@@ -67,10 +67,17 @@ bool kvl_batch_is_due(const kvlazy_cache *c)
     return false;
 }
 
-void kvl_batch_note(kvlazy_cache *c, kvlazy_seq_id seq)
+void kvl_batch_note(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos pos)
 {
-    if (c->seq[seq].pending)
+    kvl_seq *s = &c->seq[seq];
+
+    if (KVL_UNLIKELY(kvl_index_of(c, seq)->n == 1))
+        s->moved = false; /* it begins anew */
+    if (s->pending) {
+        s->fresh = pos < s->fresh ? pos : s->fresh;
         return;
-    c->seq[seq].pending = true;
+    }
+    s->pending = true;
+    s->fresh = pos;
     c->active.seq[c->active.n++] = seq;
 }

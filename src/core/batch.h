@@ -19,7 +19,7 @@ void kvl_batch_stamp(kvlazy_cache *cache, uint64_t now_ms);
 /* A batch is open, or one that a failed prepare closed is still to be stamped. */
 bool kvl_batch_is_due(const kvlazy_cache *cache);
 
-/* A sequence got tokens in the open batch. */
-void kvl_batch_note(kvlazy_cache *cache, kvlazy_seq_id seq);
+/* A sequence got a token at this position, which is settled when the batch ends. */
+void kvl_batch_note(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos pos);
 
 #endif

@@ -34,7 +34,8 @@ struct kvlazy_cache {
     bool is_asked;      /* another cache of its pool asks it to shrink, */
     pthread_t asker;    /* on this thread */
 
-    kvlazy_params params; /* resolved; layers, name, log and host_root are not used from here */
+    kvlazy_params params; /* resolved; layers, name, log, host_root and model_tag are not used from here */
+    uint8_t tag[KVL_TAG_BYTES]; /* of the model, params.model_tag_bytes of it; then zeros */
     kvl_log log;
     kvlazy_mem mem;
     kvl_rows rows;

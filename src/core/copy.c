@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* copy: see copy.h. */
 #include "core/copy.h"
+#include "core/batch.h"
 #include "core/budget.h"
 #include "core/cap.h"
 #include "core/clock.h"
@@ -198,11 +199,28 @@ static int refuse_copy(kvlazy_cache *c, kvlazy_seq_id dst, uint32_t n, int statu
     return status;
 }
 
+/* What is known of the positions of src is known of those of dst: that they moved, and which are still to be settled.
+ */
+static void mark_copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1,
+                      bool was_empty)
+{
+    const kvl_index *from = kvl_index_of(c, src);
+    const kvl_seq *s = &c->seq[src];
+    kvl_seq *d = &c->seq[dst];
+
+    if (kvl_index_below(from, p0) == kvl_index_below(from, p1))
+        return; /* nothing was copied */
+    bool moved = (d->moved && !was_empty) || s->moved || p0 > 0;
+    if (s->pending && s->fresh < p1)
+        kvl_batch_note(c, dst, s->fresh < 0 || s->fresh > p0 ? s->fresh : p0);
+    d->moved = moved;
+}
+
 int kvl_copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
 {
     if (src == dst || !kvl_normalise_range(&p0, &p1))
         return KVLAZY_OK;
-    bool same_stream = kvl_stream_of(c, src) == kvl_stream_of(c, dst);
+    bool same_stream = kvl_stream_of(c, src) == kvl_stream_of(c, dst), was_empty = !kvl_index_of(c, dst)->n;
     if ((!same_stream && kvl_rows_on_device(&c->rows)) || kvl_seq_is_torn_by(c, src, p0, p1) ||
         kvl_seq_is_torn_by(c, dst, p0, p1))
         return KVLAZY_ENOTSUP;
@@ -212,6 +230,7 @@ int kvl_copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p
         return refuse_copy(c, dst, e.n_copied, status);
     if (e.n_copied || e.n_removed)
         kvl_seq_changed(c, dst);
+    mark_copy(c, src, dst, p0, p1, was_empty);
     note_copy(c, src, dst, p0, p1, &e);
     return KVLAZY_OK;
 }

@@ -36,6 +36,12 @@ typedef struct kvl_caller {
 
 enum { KVL_CALLERS = 8 }; /* threads told apart; a member that goes waits for any more */
 
+/* A call whose callbacks run with the lock released, and must not call the cache: the thread they run on. */
+typedef struct kvl_callback {
+    pthread_t thread;
+    struct kvl_callback *next;
+} kvl_callback;
+
 typedef struct kvl_group {
     pthread_mutex_t lock;
     atomic_uint n_waiting; /* hooks that wait for the lock: a long release stops for them */
@@ -48,6 +54,7 @@ typedef struct kvl_group {
     pthread_cond_t came_back;
     kvlazy_cache *ghosts;       /* destroyed, but calls that will come back from the embedder's code know them */
     uint64_t process;           /* that the group belongs to; a fork leaves other threads behind */
+    kvl_callback *callback;     /* calls that are inside a callback of state */
     uint64_t n_opened;          /* batches opened so far */
     uint64_t n_changed;         /* times that tokens of any sequence changed other than by a batch */
     kvl_losses losses;          /* what an eviction in the making takes */

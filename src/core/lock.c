@@ -289,3 +289,30 @@ void kvl_end_asking(kvlazy_cache *c)
     kvl_end_telling(c);
     c->group->asking--;
 }
+
+void kvl_begin_callback(kvlazy_cache *c, kvl_callback *callback)
+{
+    callback->thread = pthread_self();
+    callback->next = c->group->callback;
+    c->group->callback = callback;
+    kvl_begin_asking(c);
+}
+
+void kvl_end_callback(kvlazy_cache *c, kvl_callback *callback)
+{
+    kvl_end_asking(c);
+    kvl_callback **at = &c->group->callback;
+
+    while (*at != callback)
+        at = &(*at)->next;
+    *at = callback->next;
+}
+
+bool kvl_is_in_callback(const kvlazy_cache *c)
+{
+    const kvl_callback *callback = c->group->callback;
+
+    while (callback && !pthread_equal(callback->thread, pthread_self()))
+        callback = callback->next;
+    return callback != NULL;
+}

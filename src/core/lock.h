@@ -41,6 +41,14 @@ void kvl_end_asking(kvlazy_cache *cache);
 void kvl_begin_telling(kvlazy_cache *cache);
 void kvl_end_telling(kvlazy_cache *cache);
 
+/* The same around callbacks that must not call the cache: what they call returns KVLAZY_EBUSY. `callback` is theirs
+ * between the two. */
+void kvl_begin_callback(kvlazy_cache *cache, kvl_callback *callback);
+void kvl_end_callback(kvlazy_cache *cache, kvl_callback *callback);
+
+/* With the lock held: this thread is inside such a callback. */
+bool kvl_is_in_callback(const kvlazy_cache *cache);
+
 /* Waits, with the lock held, until no call of the group is in the embedder's code but for this thread's own, and for
  * those whose callbacks wait the same way. */
 void kvl_wait_for_calls(kvlazy_cache *cache);

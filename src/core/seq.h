@@ -11,8 +11,11 @@
 typedef struct kvl_seq {
     uint64_t stamp_ms;   /* last activity; 0 where it never had a token */
     uint64_t veto_ms;    /* on_evict said keep: until then */
-    uint64_t generation; /* changes so far, but for tokens that a batch appended */
-    bool pending;        /* tokens applied that no end_batch has stamped yet */
+    uint64_t generation; /* times it lost tokens, or got some otherwise than behind its end: bumped by rm, add, div, a
+                            copy onto it, undo, recycling, clear and eviction; not by apply, not by moves of cells */
+    bool moved;          /* positions moved: by add, div, or a copy from p0 > 0 on; meaningful where it has tokens */
+    bool pending;        /* tokens applied that no end_batch has stamped yet, */
+    kvlazy_pos fresh;    /* … at this position and above; -1: positions moved since, and they cannot be told apart */
     kvlazy_pos lost_end; /* recycling took positions below this; 0: none */
     bool torn;           /* a linked window emptied it, and this cache is still to follow */
     bool evicted; /* eviction took tokens, or a copy onto it while it was empty was refused; and the engine has not
@@ -40,6 +43,13 @@ typedef struct kvl_active {
     kvlazy_seq_id *seq; /* [n_seq_max], n in use */
     uint32_t n;
 } kvl_active;
+
+/* Positions of a sequence moved. */
+static inline void kvl_seq_mark_moved(kvl_seq *seq)
+{
+    seq->moved = true;
+    seq->fresh = -1;
+}
 
 /* A range as the caller says it becomes positions [*p0, *p1). Returns false when it is empty. */
 bool kvl_normalise_range(kvlazy_pos *p0, kvlazy_pos *p1);

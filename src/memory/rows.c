@@ -227,6 +227,24 @@ int kvl_rows_touch(kvl_rows *r, const kvl_run *run, uint32_t n_run)
     return status;
 }
 
+int kvl_rows_touch_tensor(kvl_rows *r, const kvl_tensor *t, const kvl_run *run, uint32_t n_run)
+{
+    kvlazy_arena *a = r->geometry.arena[t->arena];
+    uint64_t seen_end = 0;
+
+    kvl_rows_gather(r);
+    if (want_tensor(a, t, run, n_run, &seen_end))
+        return KVLAZY_ENOMEM;
+    if (!a->n_gathered)
+        return KVLAZY_OK;
+    uint64_t from_ns = kvl_host_now_ns(r->mem);
+    int status = kvl_arena_commit(a, r->commits_ahead);
+    kvl_histogram_add(&r->commit_time, kvl_host_now_ns(r->mem) - from_ns);
+    for (uint32_t i = 0; status && i < n_run; i++) /* some of it may be there all the same */
+        kvl_rows_note_read(r, run[i].stream, run[i].end);
+    return status;
+}
+
 /* ------------------------------------------------------------------------------------------- giving back */
 
 /* Returns how many pages went that were touched. */

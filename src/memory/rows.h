@@ -50,6 +50,25 @@ int kvl_rows_touch(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 bool kvl_rows_ready(const kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 void kvl_rows_forget_ready(kvl_rows *rows);
 
+/* A cell, by its stream. */
+typedef struct kvl_place {
+    uint32_t stream, cell;
+} kvl_place;
+
+/* Some whole rows of a tensor to or from `row`, row-major whatever the layout, in this order of cells. What is written
+ * to has touched pages. At most KVL_ROWS_PIECE_BYTES at a time. */
+enum { KVL_ROWS_PIECE_BYTES = 1 << 18 };
+void kvl_rows_get(const kvl_rows *rows, const kvl_tensor *tensor, const kvl_place *place, uint32_t n, void *row);
+void kvl_rows_put(kvl_rows *rows, const kvl_tensor *tensor, const kvl_place *place, uint32_t n, const void *row);
+
+/* The same for the bytes [begin, end) of one row that is longer. */
+void kvl_rows_get_part(const kvl_rows *rows, const kvl_tensor *tensor, kvl_place place, kvl_span part, void *bytes);
+void kvl_rows_put_part(kvl_rows *rows, const kvl_tensor *tensor, kvl_place place, kvl_span part, const void *bytes);
+
+/* Makes the pages touched that the rows of one tensor lie on, for these runs, by stream and cell. Whether the cells are
+ * ready in other tensors is not known by it. KVLAZY_ENOMEM: as they were. */
+int kvl_rows_touch_tensor(kvl_rows *rows, const kvl_tensor *tensor, const kvl_run *run, uint32_t n_run);
+
 /* What all caches of the host took or were promised, in bytes: KVLAZY_COUNT_*. */
 uint64_t kvl_rows_counted(const kvl_rows *rows, int what);
 

@@ -344,6 +344,21 @@ int engine_shift(engine *e, uint32_t slot, uint32_t n_keep, uint32_t n_discard)
 
 /* ---- the rest ---- */
 
+int engine_adopt(engine *e, uint32_t slot, const uint8_t *token, uint32_t n)
+{
+    slot_state *s;
+
+    if (slot >= e->config.n_slot || n > e->config.n_ctx) {
+        return KVLAZY_EINVAL;
+    }
+    s = &e->slot[slot];
+    s->n = n > s->n ? n : s->n;
+    memmove(s->token, token, n);
+    cut_record(e, s, 0);
+    s->n = n;
+    return KVLAZY_OK;
+}
+
 int engine_drop(engine *e, uint32_t slot)
 {
     int status;

@@ -68,6 +68,12 @@ int engine_shift(engine *e, uint32_t slot, uint32_t n_keep, uint32_t n_discard);
  */
 int engine_decode(engine *e, const uint32_t *slot, uint32_t n_slot);
 
+/**
+ * The slot holds these tokens, and its cache has them or some of them: a state was read into it. Logits are not known,
+ * so that a prompt of the same tokens computes the last one again.
+ */
+int engine_adopt(engine *e, uint32_t slot, const uint8_t *token, uint32_t n);
+
 /** Forgets a slot. */
 int engine_drop(engine *e, uint32_t slot);
 

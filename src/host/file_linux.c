@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/* file_linux: see file.h. rename(2) replaces a name at once; what is behind it is complete before. */
+#include "host/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bsd/string.h>
+
+static const char suffix[] = ".XXXXXX";
+
+/* "write: No space left on device". */
+static int fail(kvl_file *f, const char *call, int error)
+{
+    char text[KVL_FILE_WHY_BYTES];
+
+    snprintf(f->why, sizeof f->why, "%s: %s", call, strerror_r(error, text, sizeof text));
+    return KVLAZY_EIO;
+}
+
+static void forget(kvl_file *f)
+{
+    if (f->fd >= 0)
+        close(f->fd);
+    free(f->path);
+    free(f->beside);
+    f->fd = -1;
+    f->path = f->beside = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------- writing */
+
+int kvl_file_begin(kvl_file *f, const char *path)
+{
+    size_t bytes = strlen(path) + 1;
+
+    *f = (kvl_file){.fd = -1, .path = malloc(bytes), .beside = malloc(bytes + sizeof suffix)};
+    if (!f->path || !f->beside) {
+        forget(f);
+        return KVLAZY_ENOMEM;
+    }
+    memcpy(f->path, path, bytes);
+    snprintf(f->beside, bytes + sizeof suffix, "%s%s", path, suffix);
+    f->fd = mkostemp(f->beside, O_CLOEXEC); /* mode 0600 */
+    if (f->fd >= 0)
+        return KVLAZY_OK;
+    int status = fail(f, "open", errno);
+    forget(f);
+    return status;
+}
+
+int kvl_file_write(kvl_file *f, const void *data, size_t bytes)
+{
+    for (const char *at = data; bytes;) {
+        ssize_t n = write(f->fd, at, bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return fail(f, "write", n ? errno : ENOSPC);
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return KVLAZY_OK;
+}
+
+void kvl_file_drop(kvl_file *f)
+{
+    if (f->beside)
+        unlink(f->beside);
+    forget(f);
+}
+
+/* The folder that a path is in; the name in it is then as safe as the file. */
+static int sync_folder(kvl_file *f)
+{
+    char *slash = strrchr(f->path, '/');
+
+    if (slash)
+        slash[slash == f->path] = 0; /* "/" is its own folder */
+    int fd = open(slash ? f->path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return fail(f, "open of the folder", errno);
+    int status = fsync(fd) == 0 || errno == EINVAL ? KVLAZY_OK : fail(f, "fsync of the folder", errno);
+    close(fd);
+    return status;
+}
+
+int kvl_file_commit(kvl_file *f, bool sync)
+{
+    int status = KVLAZY_OK, fd = f->fd;
+
+    if (sync && fsync(fd) != 0)
+        status = fail(f, "fsync", errno);
+    f->fd = -1;
+    if (close(fd) != 0 && !status && errno != EINTR) /* a file system over a network tells its errors here */
+        status = fail(f, "close", errno);
+    if (!status && rename(f->beside, f->path) != 0)
+        status = fail(f, "rename", errno);
+    if (status) {
+        kvl_file_drop(f);
+        return status;
+    }
+    status = sync ? sync_folder(f) : KVLAZY_OK;
+    forget(f);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------- reading */
+
+int kvl_file_open(kvl_file *f, const char *path)
+{
+    *f = (kvl_file){.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    return f->fd >= 0 ? KVLAZY_OK : fail(f, "open", errno);
+}
+
+int kvl_file_read(kvl_file *f, void *data, size_t bytes)
+{
+    for (char *at = data; bytes;) {
+        ssize_t n = read(f->fd, at, bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            f->ended = n == 0;
+            return n ? fail(f, "read", errno) : KVLAZY_EIO;
+        }
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return KVLAZY_OK;
+}
+
+bool kvl_file_is_at_end(kvl_file *f)
+{
+    char byte;
+
+    return kvl_file_read(f, &byte, 1) != KVLAZY_OK && f->ended;
+}
+
+void kvl_file_close(kvl_file *f)
+{
+    forget(f);
+}

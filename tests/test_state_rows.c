@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Rows alone, for an engine that keeps cells and has a format of its own; and states in files: whole or not at all,
+ * with a note, of mode 0600.
+ */
+#include "state_support.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <kvlazy/engine_cells.h>
+
+/* ---- rows alone ---- */
+
+static bool used[2][64]; /* the engine's table */
+
+static uint32_t used_end(void *ctx, uint32_t stream)
+{
+    uint32_t end = 64;
+
+    (void)ctx;
+    while (end && !used[stream][end - 1])
+        end--;
+    return end;
+}
+
+static bool is_used(void *ctx, uint32_t stream, uint32_t cell)
+{
+    (void)ctx;
+    return used[stream][cell];
+}
+
+static const kvlazy_cell_ops table = {.struct_size = sizeof table, .used_end = used_end, .is_used = is_used};
+
+static struct box *engine_box(uint32_t element_bytes)
+{
+    struct box *box = box_transpose(box_new(), element_bytes);
+
+    memset(used, 0, sizeof used);
+    box->params.cell_ops = &table;
+    box->params.n_stream = box->params.n_seq_max = 2;
+    return box_open(box);
+}
+
+/* Every byte of one cell's rows, row-major, in the order of the call: by layer, K before V. */
+static size_t all_rows(struct box *box, uint32_t stream, uint32_t cell, unsigned char *out)
+{
+    static const uint32_t id[2] = {2, 5}; /* the layers of a box */
+    size_t n = 0;
+
+    for (int i = 0; i < 4; i++) {
+        kvlazy_tensor t;
+
+        ok((i % 2 ? kvlazy_v : kvlazy_k)(box->cache, id[i / 2], &t));
+        box_row(box, &t, stream, cell, out + n);
+        n += t.row_bytes;
+    }
+    return n;
+}
+
+/* Some bytes for the rows of n cells, tensor after tensor. */
+static struct tape made_rows(uint32_t n)
+{
+    static unsigned char bytes[64 * 64];
+    struct tape t = {0};
+    uint64_t random = 7;
+
+    for (size_t i = 0; i < n * (size_t)60; i++)
+        bytes[i] = (unsigned char)next_random(&random) | 1;
+    tape_write(&t, bytes, n * (size_t)60);
+    t.n_call = 0;
+    return t;
+}
+
+static void test_rows_of_cells_that_the_engine_keeps(void **state)
+{
+    static const uint32_t cell[] = {3, 4, 5, 9, 7, 30}, back[] = {0, 1, 40, 41, 42, 8};
+
+    (void)state;
+    for (uint32_t element = 0; element < 3; element += 2) {
+        struct box *box = engine_box(element);
+        struct tape t = made_rows(6), out = {0}, moved = {0};
+
+        ok(kvlazy_state_rows_read(box->cache, 1, cell, 6, tape_read, &t));
+        assert_int_equal(t.at, t.n);
+        for (size_t i = 0; i < 6; i++)
+            used[1][cell[i]] = true;
+        ok(kvlazy_end_batch(box->cache));
+        ok(kvlazy_state_rows_write(box->cache, 1, cell, 6, tape_write, &out));
+        assert_int_equal(out.n, t.n);
+        assert_memory_equal(out.byte, t.byte, t.n);
+        ok(kvlazy_state_rows_read(box->cache, 0, back, 6, tape_read, &out));
+        for (size_t i = 0; i < 6; i++) {
+            unsigned char a[60], b[60];
+
+            assert_int_equal(all_rows(box, 1, cell[i], a), 60);
+            all_rows(box, 0, back[i], b);
+            assert_memory_equal(a, b, 60);
+            assert_memory_equal(a, t.byte + i * 16, 16); /* layer 2 comes first */
+            used[0][back[i]] = true;
+        }
+        box_sound(box);
+        tape_free(&t);
+        tape_free(&out);
+        tape_free(&moved);
+        box_free(box);
+    }
+}
+
+static void test_rows_that_do_not_arrive_read_zero(void **state)
+{
+    static const uint32_t cell[] = {3, 4, 5, 9, 7, 30};
+    struct box *box = engine_box(2);
+    struct tape t = made_rows(6);
+
+    (void)state;
+    for (int n = 1; n <= 4; n++) {
+        uint64_t next;
+
+        t.at = 0;
+        t.fail_in = n;
+        expect(kvlazy_state_rows_read(box->cache, 1, cell, 6, tape_read, &t), KVLAZY_EIO);
+        for (uint64_t i = 0; i < box->cache->rows.own.bytes; i++)
+            assert_int_equal(box->cache->rows.own.base[i], 0);
+        ok(kvlazy_poll(box->cache, &next)); /* the batch is closed */
+        box_sound(box);
+    }
+    tape_free(&t);
+    box_free(box);
+}
+
+static void test_arguments_of_rows(void **state)
+{
+    static const uint32_t cell[] = {3, 64};
+    struct box *box = engine_box(0), *ours = box_open(box_new());
+    struct tape t = {0};
+
+    (void)state;
+    expect(kvlazy_state_rows_write(box->cache, 0, cell, 2, tape_write, &t), KVLAZY_EINVAL);
+    expect(kvlazy_state_rows_write(box->cache, 2, cell, 1, tape_write, &t), KVLAZY_EINVAL);
+    expect(kvlazy_state_rows_write(box->cache, 0, cell, 1, NULL, &t), KVLAZY_EINVAL);
+    expect(kvlazy_state_rows_read(box->cache, 0, cell, 2, tape_read, &t), KVLAZY_EINVAL);
+    expect(kvlazy_state_rows_read(box->cache, 0, NULL, 2, tape_read, &t), KVLAZY_EINVAL);
+    expect(kvlazy_state_rows_read(ours->cache, 0, cell, 1, tape_read, &t), KVLAZY_ENOTSUP);
+    expect(kvlazy_state_write(box->cache, 0, tape_write, &t), KVLAZY_ENOTSUP);
+    expect(kvlazy_state_read(box->cache, 0, tape_read, &t), KVLAZY_ENOTSUP);
+    ok(kvlazy_state_rows_write(box->cache, 0, NULL, 0, tape_write, &t));
+    assert_int_equal(t.n_call, 0);
+    box_free(box);
+    box_free(ours);
+}
+
+/* ---- files ---- */
+
+static char dir[] = "/tmp/kvlazy-state-XXXXXX";
+
+static int dir_setup(void **state)
+{
+    (void)state;
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int dir_teardown(void **state)
+{
+    (void)state;
+    return rmdir(dir);
+}
+
+static const char *in_dir(const char *name)
+{
+    static char path[2][128];
+    static int turn;
+
+    turn = !turn;
+    snprintf(path[turn], sizeof path[0], "%s/%s", dir, name);
+    return path[turn];
+}
+
+static int n_files(void)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n - 2;
+}
+
+static void test_a_file_and_its_note(void **state)
+{
+    struct box *from = box_open(box_new()), *to = box_open(box_new());
+    static const char note[] = "which tokens these are";
+    const char *path = in_dir("slot");
+    char room[64] = {0};
+    size_t bytes;
+    struct stat info;
+    mode_t mask = umask(0);
+
+    (void)state;
+    box_turn(from, 0, 0, 9);
+    for (uint32_t flags = 0; flags < 2; flags++)
+        ok(kvlazy_state_save(from->cache, 0, path, note, sizeof note, flags));
+    umask(mask);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    assert_int_equal(n_files(), 1);
+    bytes = 5;
+    expect(kvlazy_state_load(to->cache, 1, path, room, &bytes), KVLAZY_EINVAL);
+    assert_int_equal(bytes, sizeof note);
+    assert_int_equal(kvlazy_seq_pos_max(to->cache, 1), -1);
+    bytes = sizeof room;
+    ok(kvlazy_state_load(to->cache, 1, path, room, &bytes));
+    assert_int_equal(bytes, sizeof note);
+    assert_string_equal(room, note);
+    ok(kvlazy_state_load(to->cache, 2, path, NULL, NULL)); /* the note is skipped */
+    assert_true(box_sum(to, 1) == box_sum(from, 0) && box_sum(to, 2) == box_sum(from, 0));
+    unlink(path);
+    box_free(from);
+    box_free(to);
+}
+
+static void test_files_that_are_not_there(void **state)
+{
+    struct box *box = box_open(box_new());
+
+    (void)state;
+    box_turn(box, 0, 0, 9);
+    struct picture *before = box_look(box);
+    expect(kvlazy_state_load(box->cache, 0, in_dir("none"), NULL, NULL), KVLAZY_EIO);
+    assert_non_null(strstr(box->log, "open: No such file"));
+    expect(kvlazy_state_save(box->cache, 0, in_dir("none/slot"), NULL, 0, 0), KVLAZY_EIO);
+    expect(kvlazy_state_load(box->cache, 0, dir, NULL, NULL), KVLAZY_EIO);
+    expect(kvlazy_state_save(box->cache, 0, dir, NULL, 0, 0), KVLAZY_EIO);
+    expect(kvlazy_state_save(box->cache, 0, in_dir("x"), NULL, 3, 0), KVLAZY_EINVAL);
+    expect(kvlazy_state_save(box->cache, 0, in_dir("x"), NULL, 0, 2), KVLAZY_EINVAL);
+    expect(kvlazy_state_save(box->cache, 0, NULL, NULL, 0, 0), KVLAZY_EINVAL);
+    expect(kvlazy_state_load(box->cache, 9, in_dir("x"), NULL, NULL), KVLAZY_EINVAL);
+    same(box, before);
+    assert_int_equal(n_files(), 0);
+    assert_true(access(dir, F_OK) == 0);
+    char beside[160]; /* what a rename onto a folder left is gone too */
+    snprintf(beside, sizeof beside, "%s.", dir);
+    box_free(box);
+}
+
+/* Cut anywhere it is no state, and neither is one with something behind it. */
+static void test_files_that_end_early_or_late(void **state)
+{
+    struct box *box = box_small();
+    const char *path = in_dir("slot");
+
+    (void)state;
+    box_turn(box, 0, 0, 2);
+    ok(kvlazy_state_save(box->cache, 0, path, "note", 4, 0));
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(truncate(path, info.st_size + 1), 0);
+    for (off_t n = info.st_size + 1; n >= 0; n--) {
+        struct picture *before = box_look(box);
+
+        assert_int_equal(truncate(path, n), 0);
+        if (n == info.st_size) {
+            FILE *file = fopen(path, "rb+"); /* whole again; not read here: it would take a sequence */
+            assert_non_null(file);
+            fclose(file);
+            box_forget(before);
+            continue;
+        }
+        expect(kvlazy_state_load(box->cache, 1, path, NULL, NULL), KVLAZY_ESTATE);
+        same(box, before);
+    }
+    unlink(path);
+    box_free(box);
+}
+
+/* An error leaves the old file, and nothing beside it. */
+static void test_a_failed_save_leaves_the_old_file(void **state)
+{
+    struct box *box = box_open(box_new());
+    const char *path = in_dir("slot");
+
+    (void)state;
+    box_turn(box, 0, 0, 9);
+    ok(kvlazy_state_save(box->cache, 0, path, NULL, 0, 0));
+    ok(kvlazy_seq_add(box->cache, 0, 5, -1, 1));
+    expect(kvlazy_state_save(box->cache, 0, path, NULL, 0, 0), KVLAZY_ESHIFT);
+    assert_int_equal(n_files(), 1);
+    ok(kvlazy_shift_done(box->cache));
+    ok(kvlazy_state_load(box->cache, 1, path, NULL, NULL));
+    assert_int_equal(kvlazy_seq_pos_max(box->cache, 1), 8);
+    unlink(path);
+    box_free(box);
+}
+
+/* A file is a state: the caller's own reader takes it too. */
+static void test_a_file_can_be_read_by_hand(void **state)
+{
+    struct box *box = box_open(box_new());
+    const char *path = in_dir("slot");
+    unsigned char chunk[4096];
+    struct tape t = {0};
+    size_t n;
+
+    (void)state;
+    box_turn(box, 0, 0, 9);
+    ok(kvlazy_state_save(box->cache, 0, path, "note", 4, 0));
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    while ((n = fread(chunk, 1, sizeof chunk, file)) > 0)
+        tape_write(&t, chunk, n);
+    fclose(file);
+    ok(tape_into(&t, box, 1));
+    assert_true(box_sum(box, 1) == box_sum(box, 0));
+    unlink(path);
+    tape_free(&t);
+    box_free(box);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_of_cells_that_the_engine_keeps),
+        cmocka_unit_test(test_rows_that_do_not_arrive_read_zero),
+        cmocka_unit_test(test_arguments_of_rows),
+        cmocka_unit_test(test_a_file_and_its_note),
+        cmocka_unit_test(test_files_that_are_not_there),
+        cmocka_unit_test(test_files_that_end_early_or_late),
+        cmocka_unit_test(test_a_failed_save_leaves_the_old_file),
+        cmocka_unit_test(test_a_file_can_be_read_by_hand),
+    };
+
+    return cmocka_run_group_tests(tests, dir_setup, dir_teardown);
+}
