@@ -90,7 +90,8 @@ int kvl_seq_rm(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
         if (kvl_seq_is_torn_by(c, i, p0, p1))
             return KVLAZY_ENOTSUP;
     for (kvlazy_seq_id i = first; i < end; i++) /* what stays on both sides of a range takes one run more */
-        if (splits(c, i, p0, p1) && kvl_cells_reserve_seq(&kvl_stream_of(c, i)->cells, i, 1))
+        if (splits(c, i, p0, p1) && !kvl_index_room(kvl_index_of(c, i)) &&
+            kvl_cells_reserve_seq(&kvl_stream_of(c, i)->cells, i, 1))
             return KVLAZY_ENOMEM;
     uint64_t now_ms = kvl_now(c);
     for (kvlazy_seq_id i = first; i < end; i++)

@@ -115,7 +115,7 @@ static void close_front(kvl_index *x)
 
 static int grow(kvl_index *x, uint64_t wanted)
 {
-    uint64_t cap = kvl_max(wanted, (uint64_t)x->cap + x->cap / 4 + SPARE_PIECES);
+    uint64_t cap = wanted + wanted / 4 + SPARE_PIECES; /* more than is asked for at once, or the next one grows again */
 
     if (cap > UINT32_MAX)
         return KVLAZY_ENOMEM;
