@@ -250,9 +250,22 @@ static kvlazy_cells_view view_of(struct box *box, uint32_t stream)
     return view;
 }
 
-static bool owns(const kvlazy_cells_view *view, uint32_t cell, kvlazy_seq_id seq)
+static bool owns(const struct box *box, uint32_t stream, uint32_t cell, kvlazy_seq_id seq)
 {
-    return view->pos[cell] >= 0 && view->owner[(size_t)cell * view->owner_words + (uint32_t)seq / 64] >> seq % 64 & 1;
+    const kvl_cells *cells = &box->cache->stream[stream].cells;
+
+    return kvl_cells_is_used(cells, cell) && kvl_cells_owns(cells, cell, seq);
+}
+
+/* The sequences below 64 that own a cell. */
+static uint64_t owners_of(const struct box *box, uint32_t stream, uint32_t cell)
+{
+    const kvl_cells *cells = &box->cache->stream[stream].cells;
+    uint64_t owners = 0;
+
+    for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, cell, o + 1)) >= 0 && o < 64;)
+        owners |= UINT64_C(1) << o;
+    return owners;
 }
 
 static uint64_t sum_of_cell(struct box *box, const kvlazy_cells_view *view, uint32_t stream, uint32_t cell,
@@ -279,7 +292,7 @@ uint64_t box_sum(struct box *box, kvlazy_seq_id seq)
     uint64_t sum = 0;
 
     for (uint32_t cell = 0; cell < view.n_cell; cell++)
-        if (owns(&view, cell, seq))
+        if (owns(box, stream, cell, seq))
             sum += sum_of_cell(box, &view, stream, cell, row);
     free(row);
     return sum;
@@ -311,7 +324,7 @@ static char *describe(struct box *box)
         for (uint32_t cell = 0; cell < view.n_cell && n + 100 < room; cell++)
             if (view.pos[cell] >= 0)
                 n += (size_t)snprintf(text + n, room - n, "%u.%u=%d/%llx/%d,%d ", s, cell, (int)view.pos[cell],
-                                      (unsigned long long)view.owner[(size_t)cell * view.owner_words],
+                                      (unsigned long long)owners_of(box, s, cell),
                                       view.ext_y ? (int)view.ext_y[cell] : 0, view.ext_x ? (int)view.ext_x[cell] : 0);
     }
     return text;

@@ -65,8 +65,8 @@ static void test_it_goes_into_a_fragmented_cache(void **state)
     ok(tape_into(&t, to, 0));
     assert_true(box_sum(to, 0) == box_sum(from, 0));
     assert_true(box_sum(to, 2) == sum);
-    assert_int_equal(kvl_index_at(kvl_cells_index(&to->cache->stream[0].cells, 0), 0)->cell, 0);
-    assert_int_equal(kvl_index_at(kvl_cells_index(&to->cache->stream[0].cells, 0), 3)->cell, 6);
+    assert_int_equal(kvl_index_at(kvl_cells_index(&to->cache->stream[0].cells, 0), 0).cell, 0);
+    assert_int_equal(kvl_index_at(kvl_cells_index(&to->cache->stream[0].cells, 0), 3).cell, 6);
     box_sound(to);
     tape_free(&t);
     box_free(from);
