@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * dir: a directory as a place for blobs. A dir is the open place, a dir_blob one file of it that is being read or
+ * written, a dir_space what the files take and which of them go first. All paths begin at one descriptor.
+ *
+ *     ROOT/3/f/3f09…        a blob, 64 digits
+ *     ROOT/.tmp-8f2c…       a blob that is being written, where the file system has no O_TMPFILE
+ */
+#ifndef KVL_STORE_DIR_H
+#define KVL_STORE_DIR_H
+
+#include "base.h"
+
+#include <kvlazy/store_ops.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+enum {
+    KVL_NAME_BYTES = 32,
+    KVL_HEX_BYTES = 2 * KVL_NAME_BYTES + 1, /* with the zero at its end */
+    KVL_FAN_OUT = 16,                       /* directories below the root, and again below each of them */
+    KVL_BLOCK_BYTES = 4096,      /* alignment of uncached reads and writes, and the unit of what files take */
+    KVL_PIECE_BYTES = 256 << 10, /* moved between two looks at the clock */
+    KVL_STALL_MS = 200,          /* a piece that takes longer is no progress */
+    KVL_LOOK_MS = 10000,         /* between two looks at all files; what was used since is never evicted */
+};
+#define KVL_TEMP_PREFIX ".tmp-"
+
+/* One file, as the last look saw it. */
+typedef struct kvl_dir_file {
+    uint8_t name[KVL_NAME_BYTES];
+    int64_t used_ns; /* modification time */
+    uint64_t bytes;
+} kvl_dir_file;
+
+typedef struct kvl_dir_space {
+    uint64_t max_bytes;
+    uint64_t held_bytes;      /* of all files: the last look, and what this process did since */
+    uint64_t in_flight_bytes; /* promised to blobs that are being written */
+    kvl_dir_file *file;       /* [n_file], least recently used first; those before next_file are gone or were used */
+    size_t n_file, room_files, next_file;
+    uint64_t looked_at_ms, look_took_ms;
+    bool look_due;
+} kvl_dir_space;
+
+typedef struct kvl_dir {
+    int root;              /* descriptor */
+    pid_t pid;             /* of the process that opened it: a forked child may not use it */
+    atomic_bool use_names; /* a file without a name cannot be given one here */
+    pthread_mutex_t lock;  /* over what follows */
+    void *spare_piece;     /* of the blob that was closed last */
+    kvl_dir_space space;
+} kvl_dir;
+
+typedef struct kvl_dir_blob {
+    kvl_dir *dir;
+    int fd;
+    bool is_put;
+    bool is_direct; /* around the page cache; false: through it, and out of it at once */
+    uint8_t name[KVL_NAME_BYTES];
+    char temp[24]; /* while it is written; "": it has no name yet */
+    int error;     /* the first, of a put: it cannot be committed any more */
+    uint64_t put_bytes;
+    uint64_t at;        /* of the file, where the piece begins */
+    size_t piece_bytes; /* that are in it */
+    char *piece;        /* [KVL_PIECE_BYTES] */
+} kvl_dir_blob;
+
+/* ---- names and directories: dir_linux.c ---- */
+
+void kvl_dir_hex(char hex[KVL_HEX_BYTES], const uint8_t *name);
+
+/* The directory that a blob lies in, as a descriptor. 0 or errno; ENOENT: there is none, and `make` is false. */
+int kvl_dir_leaf(const kvl_dir *dir, const char *hex, bool make, int *leaf);
+
+/* Is this what a blob of ours looks like? */
+bool kvl_dir_is_blob(const struct stat *st);
+
+bool kvl_dir_in_child(const kvl_dir *dir);
+
+uint64_t kvl_dir_now_ms(void);      /* does not step back */
+int64_t kvl_dir_stamp_now_ns(void); /* the clock of modification times */
+int64_t kvl_dir_stamp_ns(const struct stat *st);
+struct timespec kvl_dir_timespec(int64_t stamp_ns);
+
+/* ---- what is held: dir_space_linux.c. The caller holds the lock. ---- */
+
+/* Looks at all files; old temporary ones go. 0 or errno, and then what the look before saw still holds. */
+int kvl_dir_look(kvl_dir *dir);
+
+/* Makes room for a blob and promises it. 0, ENOSPC, or what failed. */
+int kvl_dir_promise(kvl_dir *dir, uint64_t bytes);
+
+/* The promise is kept, or not. */
+void kvl_dir_settle(kvl_dir *dir, uint64_t bytes, bool kept);
+
+/* ---- one blob: dir_blob_linux.c ---- */
+
+int kvl_dir_open(void *ctx, const uint8_t *name, uint64_t put_bytes, void **blob);
+int kvl_dir_close(void *blob, bool commit);
+
+/* ---- its bytes: dir_io_linux.c ---- */
+
+/* False: the file system knows no other way than through the page cache. */
+bool kvl_dir_set_direct(int fd, bool direct);
+
+/* What is left of the last piece goes out, and the file gets its length. 0 or errno; EINVAL: it is not whole. */
+int kvl_dir_put_end(kvl_dir_blob *blob);
+
+int kvl_dir_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_t max_ms);
+int kvl_dir_write(void *blob, const void *data, size_t bytes, uint32_t max_ms);
+
+#endif
