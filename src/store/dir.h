@@ -49,6 +49,7 @@ typedef struct kvl_dir_space {
 typedef struct kvl_dir {
     int root;              /* descriptor */
     pid_t pid;             /* of the process that opened it: a forked child may not use it */
+    uid_t uid;             /* that its files belong to */
     atomic_bool use_names; /* a file without a name cannot be given one here */
     pthread_mutex_t lock;  /* over what follows */
     void *spare_piece;     /* of the blob that was closed last */
@@ -76,8 +77,11 @@ void kvl_dir_hex(char hex[KVL_HEX_BYTES], const uint8_t *name);
 /* The directory that a blob lies in, as a descriptor. 0 or errno; ENOENT: there is none, and `make` is false. */
 int kvl_dir_leaf(const kvl_dir *dir, const char *hex, bool make, int *leaf);
 
+/* One directory below another, the same way. */
+int kvl_dir_below(int parent, char digit, bool make, int *below);
+
 /* Is this what a blob of ours looks like? */
-bool kvl_dir_is_blob(const struct stat *st);
+bool kvl_dir_is_blob(const kvl_dir *dir, const struct stat *st);
 
 bool kvl_dir_in_child(const kvl_dir *dir);
 

@@ -77,7 +77,7 @@ static int open_get(kvl_dir_blob *b)
     close(leaf);
     if (!error && fstat(b->fd, &st) != 0)
         error = errno;
-    if (error == ELOOP || error == EPERM || error == ENXIO || (!error && !kvl_dir_is_blob(&st)))
+    if (error == ELOOP || error == EPERM || error == ENXIO || (!error && !kvl_dir_is_blob(b->dir, &st)))
         error = ENOENT; /* a link, a file of another user, a socket */
     return error;
 }
@@ -201,13 +201,13 @@ static int link_nameless(kvl_dir_blob *b, int leaf, const char *hex)
 
 /* What is in the place of a blob: a blob stays and is as good as ours, anything else goes, or no put would ever be
  * seen. EAGAIN: the place is free now. */
-static int clear_place(int leaf, const char *hex)
+static int clear_place(const kvl_dir *dir, int leaf, const char *hex)
 {
     struct stat st;
 
     if (fstatat(leaf, hex, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? EAGAIN : errno;
-    if (kvl_dir_is_blob(&st))
+    if (kvl_dir_is_blob(dir, &st))
         return 0;
     return unlinkat(leaf, hex, 0) == 0 || errno == ENOENT ? EAGAIN : errno;
 }
@@ -226,7 +226,7 @@ static int link_blob(kvl_dir_blob *b, bool *is_new)
         error = b->temp[0] ? link_temp(b, leaf, hex) : link_nameless(b, leaf, hex);
         *is_new = !error;
         if (error == EEXIST)
-            error = clear_place(leaf, hex);
+            error = clear_place(b->dir, leaf, hex);
         if (error != EAGAIN)
             break;
     }

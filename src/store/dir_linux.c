@@ -26,7 +26,7 @@ void kvl_dir_hex(char hex[KVL_HEX_BYTES], const uint8_t *name)
     hex[2 * KVL_NAME_BYTES] = 0;
 }
 
-static int open_below(int parent, char digit, bool make, int *below)
+int kvl_dir_below(int parent, char digit, bool make, int *below)
 {
     const char name[2] = {digit, 0};
     int fd = openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -43,19 +43,19 @@ static int open_below(int parent, char digit, bool make, int *below)
 int kvl_dir_leaf(const kvl_dir *dir, const char *hex, bool make, int *leaf)
 {
     int between;
-    int error = open_below(dir->root, hex[0], make, &between);
+    int error = kvl_dir_below(dir->root, hex[0], make, &between);
 
     if (error)
         return error;
-    error = open_below(between, hex[1], make, leaf);
+    error = kvl_dir_below(between, hex[1], make, leaf);
     close(between);
     return error;
 }
 
 /* The directory is closed to all other users, but a hard link or a symbolic link of ours may point out of it. */
-bool kvl_dir_is_blob(const struct stat *st)
+bool kvl_dir_is_blob(const kvl_dir *dir, const struct stat *st)
 {
-    return S_ISREG(st->st_mode) && st->st_nlink == 1 && st->st_uid == geteuid() && !(st->st_mode & 077);
+    return S_ISREG(st->st_mode) && st->st_nlink == 1 && st->st_uid == dir->uid && !(st->st_mode & 077);
 }
 
 bool kvl_dir_in_child(const kvl_dir *dir)
@@ -121,21 +121,26 @@ static int for_each_name(kvl_dir *dir, const uint8_t (*name)[32], uint32_t n,
     return error;
 }
 
+typedef struct asking {
+    const kvl_dir *dir;
+    bool *yes;
+} asking;
+
 static int note_one(void *arg, uint32_t i, int leaf, const char *hex)
 {
-    bool *yes = arg;
+    const asking *a = arg;
     struct stat st;
 
     if (fstatat(leaf, hex, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return errno;
-    yes[i] = kvl_dir_is_blob(&st);
+    a->yes[i] = kvl_dir_is_blob(a->dir, &st);
     return 0;
 }
 
 static int dir_has(void *ctx, const uint8_t (*name)[32], uint32_t n, bool *yes)
 {
     memset(yes, 0, n * sizeof *yes);
-    return for_each_name(ctx, name, n, note_one, yes);
+    return for_each_name(ctx, name, n, note_one, &(asking){ctx, yes});
 }
 
 typedef struct touching {
@@ -286,13 +291,16 @@ static int new_dir(int root, uint64_t max_bytes, kvl_dir **made)
     }
     dir->root = root;
     dir->pid = getpid();
+    dir->uid = geteuid();
     dir->space.max_bytes = kvl_min(max_bytes, INT64_MAX / 4); /* so that no sum overflows */
     error = kvl_dir_look(dir);
-    if (error)
+    if (error) {
         dir_destroy(dir);
-    else
-        *made = dir;
-    return status_of(error);
+        return status_of(error);
+    }
+    (void)kvl_dir_promise(dir, 0); /* the limit may be lower than it was; what cannot go now, the next put will tell */
+    *made = dir;
+    return KVLAZY_OK;
 }
 
 int kvlazy_store_dir(const char *path, uint64_t max_bytes, kvlazy_store_ops *ops)

@@ -28,6 +28,7 @@ enum {
 
 /* What one look finds. */
 typedef struct look {
+    const kvl_dir *dir;
     kvl_dir_file *file;
     size_t n, room;
     uint64_t bytes;
@@ -77,6 +78,7 @@ static int add_file(look *l, const uint8_t *name, const struct stat *st)
 /* A file that is gone between its name and its figures is no error: others evict too. */
 static int see_blob(void *arg, int leaf, const char *hex)
 {
+    look *l = arg;
     uint8_t name[KVL_NAME_BYTES];
     struct stat st;
 
@@ -84,7 +86,7 @@ static int see_blob(void *arg, int leaf, const char *hex)
         return 0;
     if (fstatat(leaf, hex, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? 0 : errno;
-    return kvl_dir_is_blob(&st) ? add_file(arg, name, &st) : 0;
+    return kvl_dir_is_blob(l->dir, &st) ? add_file(l, name, &st) : 0;
 }
 
 /* What a crash left, once no process can still be writing it. What lies in the future begins to age now. */
@@ -128,17 +130,24 @@ static int for_each_entry(int dir, int (*see)(void *arg, int dir, const char *na
     return error;
 }
 
-static int look_at_leaf(const kvl_dir *dir, const char *hex, look *l)
+/* All blobs below a directory, which lies `depth` levels above them. */
+static int look_below(look *l, int parent, int depth)
 {
-    int leaf;
-    int error = kvl_dir_leaf(dir, hex, false, &leaf);
+    int error = 0;
 
-    if (error == ENOENT || error == ENOTDIR || error == ELOOP)
-        return 0; /* none was made yet, or it is not ours */
-    if (error)
-        return error;
-    error = for_each_entry(leaf, see_blob, l);
-    close(leaf);
+    if (depth == 0)
+        return for_each_entry(parent, see_blob, l);
+    for (int i = 0; i < KVL_FAN_OUT && !error; i++) {
+        int below;
+
+        error = kvl_dir_below(parent, "0123456789abcdef"[i], false, &below);
+        if (error == ENOENT || error == ENOTDIR || error == ELOOP) {
+            error = 0; /* none was made yet, or it is not ours */
+        } else if (!error) {
+            error = look_below(l, below, depth - 1);
+            close(below);
+        }
+    }
     return error;
 }
 
@@ -177,14 +186,11 @@ int kvl_dir_look(kvl_dir *dir)
 {
     uint64_t begin_ms = kvl_dir_now_ms();
     int64_t now_ns = kvl_dir_stamp_now_ns();
-    look l = {0};
+    look l = {.dir = dir};
 
     int error = for_each_entry(dir->root, see_temp, &now_ns);
-    for (int i = 0; i < KVL_FAN_OUT * KVL_FAN_OUT && !error; i++) {
-        const char hex[2] = {"0123456789abcdef"[i / KVL_FAN_OUT], "0123456789abcdef"[i % KVL_FAN_OUT]};
-
-        error = look_at_leaf(dir, hex, &l);
-    }
+    if (!error)
+        error = look_below(&l, dir->root, 2);
     if (error) {
         free(l.file);
         return error;
@@ -222,7 +228,7 @@ static int evict_unless_used(const kvl_dir *dir, const kvl_dir_file *f, bool *us
         return error;
     if (fstatat(leaf, hex, &st, AT_SYMLINK_NOFOLLOW) != 0)
         error = errno;
-    *used = !error && (!kvl_dir_is_blob(&st) || kvl_dir_stamp_ns(&st) != f->used_ns);
+    *used = !error && (!kvl_dir_is_blob(dir, &st) || kvl_dir_stamp_ns(&st) != f->used_ns);
     if (!error && !*used && unlinkat(leaf, hex, 0) != 0)
         error = errno;
     close(leaf);
