@@ -2,7 +2,7 @@
 /*
  * kvlazy/store_ops.h: a place for blobs, the seam below the prefix store.
  *
- * The store names blobs and knows what is in them; a place keeps them. A place is one table of eight functions. The
+ * The store names blobs and knows what is in them; a place keeps them. A place is one table of functions. The
  * library brings a directory (kvlazy_store_dir); an embedder may write another, and tests put a scripted one behind
  * the store.
  *
@@ -56,8 +56,8 @@ typedef struct kvlazy_store_ops {
      * committed any more. EINVAL: more than put_bytes in all. */
     int (*write)(void *blob, const void *data, size_t bytes, uint32_t max_ms);
 
-    /* Ends a blob in any case. commit: what was written is visible from here on; if the name is there already, that one
-     * stays, and this is a success. Otherwise nothing is left of it. EINVAL: less than put_bytes was written. */
+    /* Ends a blob in any case. commit: what was written is visible from here on; if the name is there already either of
+     * them stays, and this is a success. Otherwise nothing is left of it. EINVAL: less than put_bytes was written. */
     int (*close)(void *blob, bool commit);
 
     /* These were used now; the last one counts as used last. Of a chain the store passes the leaf first, so that leaves
@@ -69,6 +69,11 @@ typedef struct kvlazy_store_ops {
 
     /* The end of the place in this process; all blobs are closed. What is stored stays. */
     void (*destroy)(void *ctx);
+
+    /* ---- What a place may lack: NULL. ---- */
+
+    /* Bytes of a blob opened to read. NULL: cannot tell, and then kvlazy_store_tiers copies nothing from here. */
+    int (*size)(void *blob, uint64_t *bytes);
 } kvlazy_store_ops;
 
 /**

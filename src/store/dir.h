@@ -41,7 +41,7 @@ typedef struct kvl_dir_space {
     uint64_t held_bytes;      /* of all files: the last look, and what this process did since */
     uint64_t in_flight_bytes; /* promised to blobs that are being written */
     kvl_dir_file *file;       /* [n_file], least recently used first; those before next_file are gone or were used */
-    size_t n_file, room_files, next_file;
+    size_t n_file, next_file;
     uint64_t looked_at_ms, look_took_ms;
     bool look_due;
 } kvl_dir_space;
@@ -62,9 +62,9 @@ typedef struct kvl_dir_blob {
     bool is_put;
     bool is_direct; /* around the page cache; false: through it, and out of it at once */
     uint8_t name[KVL_NAME_BYTES];
-    char temp[24]; /* while it is written; "": it has no name yet */
-    int error;     /* the first, of a put: it cannot be committed any more */
-    uint64_t put_bytes;
+    char temp[24];      /* while it is written; "": it has no name yet */
+    int error;          /* the first, of a put: it cannot be committed any more */
+    uint64_t bytes;     /* of the whole */
     uint64_t at;        /* of the file, where the piece begins */
     size_t piece_bytes; /* that are in it */
     char *piece;        /* [KVL_PIECE_BYTES] */
@@ -104,6 +104,7 @@ void kvl_dir_settle(kvl_dir *dir, uint64_t bytes, bool kept);
 /* ---- one blob: dir_blob_linux.c ---- */
 
 int kvl_dir_open(void *ctx, const uint8_t *name, uint64_t put_bytes, void **blob);
+int kvl_dir_size(void *blob, uint64_t *bytes);
 int kvl_dir_close(void *blob, bool commit);
 
 /* ---- its bytes: dir_io_linux.c ---- */

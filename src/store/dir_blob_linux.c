@@ -59,7 +59,7 @@ static int open_put(kvl_dir_blob *b)
         b->fd = openat(b->dir->root, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (b->fd < 0 && (use_names || errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
         b->fd = open_named(b);
-    return b->fd < 0 ? errno : reserve(b->fd, b->put_bytes);
+    return b->fd < 0 ? errno : reserve(b->fd, b->bytes);
 }
 
 static int open_get(kvl_dir_blob *b)
@@ -79,6 +79,8 @@ static int open_get(kvl_dir_blob *b)
         error = errno;
     if (error == ELOOP || error == EPERM || error == ENXIO || (!error && !kvl_dir_is_blob(b->dir, &st)))
         error = ENOENT; /* a link, a file of another user, a socket */
+    if (!error)
+        b->bytes = (uint64_t)st.st_size;
     return error;
 }
 
@@ -137,7 +139,7 @@ static int open_blob(kvl_dir *dir, const uint8_t *name, uint64_t put_bytes, kvl_
     b->dir = dir;
     b->fd = -1;
     b->is_put = put_bytes > 0;
-    b->put_bytes = put_bytes;
+    b->bytes = put_bytes;
     memcpy(b->name, name, sizeof b->name);
     b->piece = take_piece(dir);
     int error = !b->piece ? ENOMEM : b->is_put ? open_put(b) : open_get(b);
@@ -244,11 +246,23 @@ static int commit(kvl_dir_blob *b, bool *is_new)
     return error ? error : link_blob(b, is_new);
 }
 
+int kvl_dir_size(void *blob, uint64_t *bytes)
+{
+    const kvl_dir_blob *b = blob;
+
+    if (kvl_dir_in_child(b->dir))
+        return ECHILD;
+    if (b->is_put)
+        return EINVAL;
+    *bytes = b->bytes;
+    return 0;
+}
+
 int kvl_dir_close(void *blob, bool want_commit)
 {
     kvl_dir_blob *b = blob;
     kvl_dir *dir = b->dir;
-    uint64_t put_bytes = b->put_bytes;
+    uint64_t bytes = b->bytes;
     bool in_child = kvl_dir_in_child(dir), is_put = b->is_put, is_new = false;
     int error = 0;
 
@@ -260,6 +274,6 @@ int kvl_dir_close(void *blob, bool want_commit)
         (void)posix_fadvise(b->fd, 0, 0, POSIX_FADV_DONTNEED);
     end_blob(b);
     if (is_put && !in_child)
-        settle(dir, put_bytes, is_new);
+        settle(dir, bytes, is_new);
     return error;
 }

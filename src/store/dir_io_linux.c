@@ -197,7 +197,7 @@ int kvl_dir_write(void *blob, const void *data, size_t bytes, uint32_t max_ms)
         return ECHILD;
     if (!b->is_put)
         return EINVAL;
-    if (!b->error && bytes > b->put_bytes - (b->at + b->piece_bytes))
+    if (!b->error && bytes > b->bytes - (b->at + b->piece_bytes))
         b->error = EINVAL;
     for (size_t done = 0; done < bytes && !b->error;) {
         size_t took = 0;
@@ -213,11 +213,11 @@ int kvl_dir_put_end(kvl_dir_blob *b)
 {
     size_t bytes = b->is_direct ? kvl_round_up(b->piece_bytes, KVL_BLOCK_BYTES) : b->piece_bytes;
 
-    if (b->at + b->piece_bytes != b->put_bytes)
+    if (b->at + b->piece_bytes != b->bytes)
         return EINVAL;
     memset(b->piece + b->piece_bytes, 0, bytes - b->piece_bytes);
     int error = bytes ? write_blocks(b, b->piece, bytes) : 0;
-    if (!error && ftruncate(b->fd, (off_t)b->put_bytes) != 0)
+    if (!error && ftruncate(b->fd, (off_t)b->bytes) != 0)
         error = errno;
     return error;
 }

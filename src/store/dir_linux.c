@@ -325,6 +325,7 @@ int kvlazy_store_dir(const char *path, uint64_t max_bytes, kvlazy_store_ops *ops
         .touch = dir_touch,
         .drop = dir_drop,
         .destroy = dir_destroy,
+        .size = kvl_dir_size,
     };
     kvl_struct_copy(ops, ops->struct_size, &table, sizeof table);
     return KVLAZY_OK;
