@@ -5,10 +5,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -62,6 +64,8 @@ int __real_sync_file_range(int, off_t, off_t, unsigned);
 int __real_fstatfs(int, struct statfs *);
 int __real_fstatvfs(int, struct statvfs *);
 int __real_clock_gettime(clockid_t, struct timespec *);
+long __real_syscall(long, ...);
+long __wrap_syscall(long, ...);
 ssize_t __real_pread(int, void *, size_t, off_t);
 ssize_t __real_pwrite(int, const void *, size_t, off_t);
 int __wrap_openat(int, const char *, int, ...);
@@ -189,4 +193,49 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at)
     if (is_odd(fd))
         return refuse(EINVAL);
     return lose("pwrite") ? -1 : __real_pwrite(fd, data, bytes, at);
+}
+
+/* Requests that the kernel has: nothing comes back while it hangs, and the time that was to be waited passes. */
+static long get_events(long aio, long least, long most, struct io_event *event, struct timespec *wait)
+{
+    if (fail_os.hangs) {
+        fail_os.passed_ms += wait->tv_sec * 1000 + wait->tv_nsec / 1000000;
+        return 0;
+    }
+    if (lose("io_getevents"))
+        return -1;
+    long n = __real_syscall(SYS_io_getevents, aio, least, most, event, wait);
+    for (long i = 0; i < n; i++)
+        fail_os.passed_ms += fail_os.ms_a_piece;
+    if (n > 0 && fail_os.bad_answer) {
+        event->res = fail_os.bad_answer;
+        fail_os.bad_answer = 0;
+    }
+    return n;
+}
+
+long __wrap_syscall(long number, ...)
+{
+    long arg[5];
+    va_list args;
+
+    va_start(args, number);
+    for (int i = 0; i < 5; i++)
+        arg[i] = va_arg(args, long);
+    va_end(args);
+    switch (number) {
+    case SYS_io_setup:
+        if (fail_os.no_aio)
+            return refuse(ENOSYS);
+        break;
+    case SYS_io_submit:
+        if (fail_os.odd_blocks)
+            return refuse(EINVAL);
+        break;
+    case SYS_io_getevents:
+        return get_events(arg[0], arg[1], arg[2], (struct io_event *)arg[3], (struct timespec *)arg[4]);
+    default:
+        break;
+    }
+    return lose("syscall") ? -1 : __real_syscall(number, arg[0], arg[1], arg[2], arg[3], arg[4]);
 }

@@ -15,13 +15,15 @@ struct fail_os {
     bool armed, failed;
     const char *call; /* the one that failed */
 
-    bool no_tmpfile, no_direct, no_empty_path, no_proc, no_rename, no_fallocate; /* what a file system lacks */
+    bool no_tmpfile, no_direct, no_empty_path, no_proc, no_rename, no_fallocate, no_aio; /* what a file system lacks */
     bool odd_blocks;      /* uncached reads and writes are refused: the blocks of this disk are larger */
     long fs_type;         /* 0: as it is */
     uint64_t total_bytes; /* of the file system; 0: as it is */
     uint64_t free_bytes;
     int64_t passed_ms;   /* the clocks stand still but for this */
     uint32_t ms_a_piece; /* that a read or a write takes */
+    bool hangs;          /* no request that was handed to the kernel comes back, until this is false again */
+    int bad_answer;      /* the next of them comes back with this: a number of bytes, or a negative errno value */
     int n_sync;          /* calls of sync_file_range */
 };
 extern struct fail_os fail_os;

@@ -41,6 +41,7 @@ static const struct fail_os hosts[] = {
     {.no_direct = true},
     {.no_fallocate = true, .no_tmpfile = true, .no_direct = true},
     {.odd_blocks = true},
+    {.no_aio = true},
 };
 
 /* ---- every call fails once ---- */
@@ -111,7 +112,7 @@ static void is_clean(struct place *p, const char *call)
 static int fail_each(struct place *p, const struct fail_os *host, int error)
 {
     for (int n = 1;; n++) {
-        fail_os = (struct fail_os){0};
+        fail_os = (struct fail_os){.no_aio = true}; /* which takes its time to end */
         fill_place(p);
         int n_open = n_open_files();
 
@@ -121,7 +122,7 @@ static int fail_each(struct place *p, const struct fail_os *host, int error)
         fail_os.armed = true;
         use_place(p->path);
         struct fail_os was = fail_os;
-        fail_os = (struct fail_os){0};
+        fail_os = (struct fail_os){.no_aio = true};
         assert_int_equal(n_open_files(), n_open);
         is_sound(p);
         is_clean(p, was.call ? was.call : "no call");
@@ -137,7 +138,7 @@ static void every_call_fails_once(void **state)
     static const int errors[] = {EIO, ENOSPC, EINTR, EINVAL, ENOENT};
 
     for (size_t h = 0; h < N_OF(hosts); h++)
-        for (size_t e = 0; e < (h ? 2 : N_OF(errors)); e++) {
+        for (size_t e = 0; e < (h ? 1 : N_OF(errors)); e++) {
             int n = fail_each(*state, &hosts[h], errors[e]);
 
             print_message("host %zu, %s: %d calls\n", h, strerror(errors[e]), n);
@@ -217,37 +218,95 @@ static void a_call_has_its_time(void **state)
         uint32_t ms_a_piece, max_ms;
         int error, took_ms;
     } rows[] = {
-        {0, 1000, 0, 0},         {30, 1000, 0, 120},           /* a MiB is four pieces */
-        {30, 50, ETIMEDOUT, 60}, {201, 10000, ETIMEDOUT, 201}, /* no progress */
-        {200, 10000, 0, 800},    {0, 0, ETIMEDOUT, 0},
+        {0, 1000, 0, 0},          {30, 1000, 0, 120},           /* a MiB is four pieces */
+        {30, 50, ETIMEDOUT, 60},  {200, 10000, ETIMEDOUT, 200}, /* no progress */
+        {199, 10000, 0, 4 * 199}, {0, 0, ETIMEDOUT, 0},
     };
+    enum { MIB = 1 << 20 };
     struct place *p = *state;
-    uint8_t *data = aligned_alloc(4096, 1 << 20);
+    uint8_t *data = calloc(1, MIB);
 
     assert_non_null(data);
-    memset(data, 7, 1 << 20);
-    open_place(p, (UINT64_C(1) << 30));
-    assert_int_equal(put(&p->ops, 1, 1 << 20), 0);
+    fail_os.no_aio = true; /* each piece is waited for where it is asked for */
+    open_place(p, UINT64_C(1) << 30);
+    assert_int_equal(put(&p->ops, 1, MIB), 0);
     for (size_t i = 0; i < 2 * N_OF(rows); i++) {
         bool is_put = i % 2;
-        int error, bare = i / 2;
+        int64_t begin_ms = fail_os.passed_ms;
         void *blob;
 
-        assert_int_equal(p->ops.open(p->ops.ctx, blob_name(1 + is_put), is_put << 20, &blob), 0);
-        fail_os.ms_a_piece = rows[bare].ms_a_piece;
-        int64_t begin_ms = fail_os.passed_ms;
-        if (is_put)
-            error = p->ops.write(blob, data, 1 << 20, rows[bare].max_ms);
-        else
-            error = p->ops.read(blob, 0, data, 1 << 20, rows[bare].max_ms);
-        assert_int_equal(error, rows[bare].error);
-        assert_int_equal(fail_os.passed_ms - begin_ms, rows[bare].took_ms);
+        assert_int_equal(p->ops.open(p->ops.ctx, blob_name(1 + is_put), is_put ? MIB : 0, &blob), 0);
+        fail_os.ms_a_piece = rows[i / 2].ms_a_piece;
+        int error = is_put ? p->ops.write(blob, data, MIB, rows[i / 2].max_ms)
+                           : p->ops.read(blob, 0, data, MIB, rows[i / 2].max_ms);
+        assert_int_equal(error, rows[i / 2].error);
+        assert_int_equal(fail_os.passed_ms - begin_ms, rows[i / 2].took_ms);
         fail_os.ms_a_piece = 0;
         assert_int_equal(p->ops.close(blob, is_put), is_put ? error : 0); /* after an error it cannot be committed */
         assert_true(has_blob(&p->ops, 2) == (is_put && !error));
         drop(&p->ops, 2);
     }
     free(data);
+}
+
+/* The disk takes requests and does not come back: each call is over in time, memory that the disk still has is kept,
+ * and not without end. */
+static void a_disk_that_hangs(void **state)
+{
+    struct place *p = *state;
+    uint8_t *data = calloc(1, 2 << 20);
+    void *blob;
+
+    assert_non_null(data);
+    open_place(p, UINT64_C(1) << 30);
+    assert_int_equal(put(&p->ops, 1, 1 << 20), 0);
+    int n_refused = 0;
+    for (int i = 0; i < 12; i++) {
+        fail_os.hangs = true;
+        int64_t begin_ms = fail_os.passed_ms;
+        int error = p->ops.open(p->ops.ctx, blob_name(1), 0, &blob);
+        if (error) {
+            assert_int_equal(error, ENOMEM);
+            n_refused++;
+            continue;
+        }
+        uint32_t max_ms = i % 2 ? 50 : 10000;
+        assert_int_equal(p->ops.read(blob, 0, data, 1 << 20, max_ms), ETIMEDOUT);
+        assert_in_range(fail_os.passed_ms - begin_ms, max_ms < 200 ? max_ms : 200, max_ms < 200 ? max_ms : 200);
+        assert_int_equal(p->ops.close(blob, false), 0);
+    }
+    assert_in_range(n_refused, 1, 11);
+    fail_os.hangs = false;
+    for (uint32_t i = 0; i < 12; i++)
+        assert_int_equal(get(&p->ops, 1, 1 << 20), 0);
+
+    assert_int_equal(p->ops.open(p->ops.ctx, blob_name(2), 2 << 20, &blob), 0);
+    fail_os.hangs = true;
+    assert_int_equal(p->ops.write(blob, data, 1 << 20, 50), 0); /* the disk has all of it */
+    assert_int_equal(p->ops.write(blob, data, 1 << 20, 50), ETIMEDOUT);
+    assert_int_equal(p->ops.close(blob, true), ETIMEDOUT);
+    fail_os.hangs = false;
+    assert_false(has_blob(&p->ops, 2));
+    free(data);
+}
+
+/* What comes back from the kernel is less than was asked for, or an error: made again in place, which tells. */
+static void requests_come_back_incomplete(void **state)
+{
+    static const int answers[] = {4096, 100, -EINVAL, -EIO, -EAGAIN};
+    struct place *p = *state;
+
+    open_place(p, UINT64_C(1) << 30);
+    for (size_t i = 0; i < N_OF(answers); i++) {
+        fail_os.bad_answer = answers[i];
+        assert_int_equal(put(&p->ops, 1, BYTES * 5), 0);
+        assert_int_equal(fail_os.bad_answer, 0);
+        fail_os.bad_answer = answers[i];
+        assert_int_equal(get(&p->ops, 1, BYTES * 5), 0);
+        assert_int_equal(fail_os.bad_answer, 0);
+        assert_int_equal(get(&p->ops, 1, BYTES * 5), 0);
+        drop(&p->ops, 1);
+    }
 }
 
 int main(void)
@@ -259,6 +318,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_page_cache_empties_without_direct, fault_disk_setup, fault_teardown),
         FAULT_TEST(network_file_systems_are_refused),
         FAULT_TEST(a_call_has_its_time),
+        FAULT_TEST(a_disk_that_hangs),
+        FAULT_TEST(requests_come_back_incomplete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

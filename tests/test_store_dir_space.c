@@ -337,7 +337,7 @@ static void a_full_disk_is_a_failed_put(void **state)
     int fd = open(path, O_CREAT | O_WRONLY, 0600);
     assert_int_equal(posix_fallocate(fd, 0, (off_t)free_of(p->path) - 65536), 0);
     uint8_t *data = calloc(1, MIB);
-    assert_int_equal(p->ops.write(blob, data, MIB, 60000), ENOSPC);
+    (void)p->ops.write(blob, data, MIB, 60000); /* the disk may tell later */
     assert_int_equal(p->ops.close(blob, true), ENOSPC);
     free(data);
     close(fd);

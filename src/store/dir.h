@@ -9,7 +9,7 @@
 #ifndef KVL_STORE_DIR_H
 #define KVL_STORE_DIR_H
 
-#include "base.h"
+#include "lane.h"
 
 #include <kvlazy/store_ops.h>
 
@@ -22,10 +22,9 @@ enum {
     KVL_NAME_BYTES = 32,
     KVL_HEX_BYTES = 2 * KVL_NAME_BYTES + 1, /* with the zero at its end */
     KVL_FAN_OUT = 16,                       /* directories below the root, and again below each of them */
-    KVL_BLOCK_BYTES = 4096,      /* alignment of uncached reads and writes, and the unit of what files take */
-    KVL_PIECE_BYTES = 256 << 10, /* moved between two looks at the clock */
-    KVL_STALL_MS = 200,          /* a piece that takes longer is no progress */
-    KVL_LOOK_MS = 10000,         /* between two looks at all files; what was used since is never evicted */
+    KVL_SPARE_LANES = 4,                    /* kept for the next blobs */
+    KVL_STUCK_LANES = 8,                    /* that a disk which hangs may hold back */
+    KVL_LOOK_MS = 10000,                    /* between two looks at all files; what was used since is never evicted */
 };
 #define KVL_TEMP_PREFIX ".tmp-"
 
@@ -52,7 +51,8 @@ typedef struct kvl_dir {
     uid_t uid;             /* that its files belong to */
     atomic_bool use_names; /* a file without a name cannot be given one here */
     pthread_mutex_t lock;  /* over what follows */
-    void *spare_piece;     /* of the blob that was closed last */
+    kvl_lane *spare;       /* of blobs that were closed; of some the disk still has pieces */
+    uint32_t n_spare;
     kvl_dir_space space;
 } kvl_dir;
 
@@ -62,12 +62,15 @@ typedef struct kvl_dir_blob {
     bool is_put;
     bool is_direct; /* around the page cache; false: through it, and out of it at once */
     uint8_t name[KVL_NAME_BYTES];
-    char temp[24];      /* while it is written; "": it has no name yet */
-    int error;          /* the first, of a put: it cannot be committed any more */
-    uint64_t bytes;     /* of the whole */
-    uint64_t at;        /* of the file, where the piece begins */
-    size_t piece_bytes; /* that are in it */
-    char *piece;        /* [KVL_PIECE_BYTES] */
+    char temp[24];  /* while it is written; "": it has no name yet */
+    int error;      /* the first, of a put: it cannot be committed any more */
+    uint64_t bytes; /* of the whole */
+    kvl_lane *lane;
+    uint32_t first, n_piece; /* of the lane: of a blob that is read, its pieces in order; of one that is written, first
+                                is being filled */
+    uint64_t end;            /* in the file, behind the last piece that was asked for or sent */
+    size_t fill_bytes;       /* in the piece that is being filled */
+    bool in_order;           /* it is read from the beginning to the end */
 } kvl_dir_blob;
 
 /* ---- names and directories: dir_linux.c ---- */
@@ -85,7 +88,6 @@ bool kvl_dir_is_blob(const kvl_dir *dir, const struct stat *st);
 
 bool kvl_dir_in_child(const kvl_dir *dir);
 
-uint64_t kvl_dir_now_ms(void);      /* does not step back */
 int64_t kvl_dir_stamp_now_ns(void); /* the clock of modification times */
 int64_t kvl_dir_stamp_ns(const struct stat *st);
 struct timespec kvl_dir_timespec(int64_t stamp_ns);

@@ -84,34 +84,59 @@ static int open_get(kvl_dir_blob *b)
     return error;
 }
 
-static char *take_piece(kvl_dir *dir)
+/* One that the disk has given back, or a new one. NULL: no memory, or too many that a disk which hangs does not give
+ * back. */
+static kvl_lane *take_lane(kvl_dir *dir)
 {
+    kvl_lane **at, *lane;
+
     pthread_mutex_lock(&dir->lock);
-    char *piece = dir->spare_piece;
-    dir->spare_piece = NULL;
+    for (at = &dir->spare; *at && !kvl_lane_is_idle(*at); at = &(*at)->next)
+        ;
+    lane = *at;
+    if (lane) {
+        *at = lane->next;
+        dir->n_spare--;
+    }
+    bool may_make = dir->n_spare < KVL_STUCK_LANES;
     pthread_mutex_unlock(&dir->lock);
-    return piece ? piece : aligned_alloc(KVL_BLOCK_BYTES, KVL_PIECE_BYTES);
+    if (!lane)
+        return may_make ? kvl_lane_new() : NULL;
+    for (uint32_t i = 0; i < KVL_LANE_PIECES; i++)
+        lane->piece[i].bytes = 0, lane->piece[i].moved = 0;
+    return lane;
+}
+
+static void give_lane(kvl_dir *dir, kvl_lane *lane)
+{
+    bool is_idle = kvl_lane_is_idle(lane);
+
+    pthread_mutex_lock(&dir->lock);
+    bool keep = !is_idle || dir->n_spare < KVL_SPARE_LANES;
+    if (keep) {
+        lane->next = dir->spare;
+        dir->spare = lane;
+        dir->n_spare++;
+    }
+    pthread_mutex_unlock(&dir->lock);
+    if (!keep)
+        kvl_lane_free(lane, false);
 }
 
 /* Gives back everything but the promise. A child of the process must neither lock nor remove what its parent writes. A
  * temporary file that cannot be removed now is swept later. */
 static void end_blob(kvl_dir_blob *b)
 {
-    void *piece = b->piece;
+    bool in_child = kvl_dir_in_child(b->dir);
 
     if (b->fd >= 0)
         close(b->fd);
-    if (!kvl_dir_in_child(b->dir)) {
-        if (b->temp[0])
-            (void)unlinkat(b->dir->root, b->temp, 0);
-        pthread_mutex_lock(&b->dir->lock);
-        if (!b->dir->spare_piece) {
-            b->dir->spare_piece = piece;
-            piece = NULL;
-        }
-        pthread_mutex_unlock(&b->dir->lock);
-    }
-    free(piece);
+    if (b->temp[0] && !in_child)
+        (void)unlinkat(b->dir->root, b->temp, 0);
+    if (b->lane && in_child)
+        kvl_lane_free(b->lane, true);
+    else if (b->lane)
+        give_lane(b->dir, b->lane);
     free(b);
 }
 
@@ -141,8 +166,8 @@ static int open_blob(kvl_dir *dir, const uint8_t *name, uint64_t put_bytes, kvl_
     b->is_put = put_bytes > 0;
     b->bytes = put_bytes;
     memcpy(b->name, name, sizeof b->name);
-    b->piece = take_piece(dir);
-    int error = !b->piece ? ENOMEM : b->is_put ? open_put(b) : open_get(b);
+    b->lane = take_lane(dir);
+    int error = !b->lane ? ENOMEM : b->is_put ? open_put(b) : open_get(b);
     if (error) {
         end_blob(b);
         return error;

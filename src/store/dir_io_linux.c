@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * dir_io_linux: the bytes of one file of a directory of blobs, read or written around the page cache. That takes whole
- * blocks at whole blocks, and callers' sizes and alignment are not those of a disk: so there is one piece of memory
- * between them. Never opens or names a file.
+ * blocks at whole blocks, and callers' sizes and alignment are not those of a disk: so all bytes pass through the
+ * pieces of a lane, which are written behind and read ahead. Never opens or names a file.
+ *
+ *     file    |--------|--------|--------|--------|----
+ *     pieces       3        0        1        2            piece i mod 4 is the one in front
  */
 #include "dir.h"
 
@@ -12,33 +15,6 @@
 
 enum { SIGNAL_TRIES = 8 }; /* EINTR is tried again, but not for ever */
 
-/* How long a call may take. */
-typedef struct limit {
-    uint64_t begin_ms, last_ms, max_ms;
-} limit;
-
-static limit limit_of(uint32_t max_ms)
-{
-    uint64_t now_ms = kvl_dir_now_ms();
-
-    return (limit){now_ms, now_ms, max_ms};
-}
-
-/* Asked before each piece: 0, or ETIMEDOUT when the time is over or the piece before took too long. */
-static int may_go_on(limit *time)
-{
-    uint64_t now_ms = kvl_dir_now_ms();
-    bool stalled = now_ms - time->last_ms > KVL_STALL_MS;
-
-    time->last_ms = now_ms;
-    return stalled || now_ms - time->begin_ms >= time->max_ms ? ETIMEDOUT : 0;
-}
-
-static bool is_aligned(const void *data, uint64_t at)
-{
-    return ((uintptr_t)data | at) % KVL_BLOCK_BYTES == 0;
-}
-
 bool kvl_dir_set_direct(int fd, bool direct)
 {
     int flags = fcntl(fd, F_GETFL);
@@ -46,85 +22,146 @@ bool kvl_dir_set_direct(int fd, bool direct)
     return flags >= 0 && fcntl(fd, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
 }
 
+static kvl_piece *piece_of(kvl_dir_blob *b, uint32_t i)
+{
+    return &b->lane->piece[i % KVL_LANE_PIECES];
+}
+
+/* An alignment that is not enough for this disk is learned from its answer. */
+static bool goes_through_cache(kvl_dir_blob *b)
+{
+    if (errno != EINVAL || !b->is_direct || !kvl_dir_set_direct(b->fd, false))
+        return false;
+    b->is_direct = false;
+    return true;
+}
+
+/* Before a request that is waited for where it is made: is there time for it? */
+static int may_move(kvl_limit *limit)
+{
+    if (!kvl_limit_left_ms(limit))
+        return ETIMEDOUT;
+    kvl_limit_moved(limit);
+    return 0;
+}
+
 /* ------------------------------------------------------------------------------------------- read */
 
-/* Up to `bytes` from the file; *got is less at its end only. Alignment that is not enough for this disk is learned from
- * its answer. */
-static int read_blocks(kvl_dir_blob *b, char *data, size_t bytes, uint64_t at, size_t *got)
+/* In place. The end of the file is no error here. */
+static int read_piece(kvl_dir_blob *b, kvl_piece *p)
 {
+    size_t done = 0;
     int n_signal = 0;
 
-    *got = 0;
-    while (*got < bytes) {
-        ssize_t n = pread(b->fd, data + *got, bytes - *got, (off_t)(at + *got));
+    while (done < p->bytes && p->at + done < b->bytes) {
+        ssize_t n = pread(b->fd, p->data + done, p->bytes - done, (off_t)(p->at + done));
 
         if (n == 0)
             break;
         if (n > 0)
-            *got += (size_t)n;
-        else if (errno == EINVAL && b->is_direct && kvl_dir_set_direct(b->fd, false))
-            b->is_direct = false;
-        else if (errno != EINTR || ++n_signal == SIGNAL_TRIES)
+            done += (size_t)n;
+        else if (!goes_through_cache(b) && (errno != EINTR || ++n_signal == SIGNAL_TRIES))
             return errno;
-        if (n > 0 && b->is_direct && *got % KVL_BLOCK_BYTES)
-            break; /* the end of the file: what follows could not be asked for */
     }
+    p->moved = (int64_t)done;
     if (!b->is_direct)
-        (void)posix_fadvise(b->fd, (off_t)at, (off_t)bytes, POSIX_FADV_DONTNEED);
+        (void)posix_fadvise(b->fd, (off_t)p->at, (off_t)p->bytes, POSIX_FADV_DONTNEED);
     return 0;
 }
 
-/* The piece gets what surrounds byte `at`: as little as was asked for, or all of it where reading goes on in order. */
-static int fill_piece(kvl_dir_blob *b, uint64_t at, size_t bytes)
+/* Asks for what follows the last piece. */
+static int ask_next(kvl_dir_blob *b, uint64_t end, kvl_limit *limit)
 {
-    uint64_t begin = kvl_round_down(at, KVL_BLOCK_BYTES);
-    bool in_order = b->piece_bytes && at == b->at + b->piece_bytes;
-    size_t want =
-        in_order ? KVL_PIECE_BYTES : kvl_min(kvl_round_up(at + bytes, KVL_BLOCK_BYTES) - begin, KVL_PIECE_BYTES);
-
-    b->at = begin;
-    b->piece_bytes = 0;
-    int error = read_blocks(b, b->piece, want, begin, &b->piece_bytes);
-    if (error)
-        b->piece_bytes = 0;
-    return error ? error : begin + b->piece_bytes <= at ? ENODATA : 0;
-}
-
-/* Some bytes at least, by the way that costs least. */
-static int read_some(kvl_dir_blob *b, uint64_t at, char *data, size_t bytes, limit *time, size_t *got)
-{
+    kvl_piece *p = piece_of(b, b->first + b->n_piece);
     int error = 0;
 
-    if (at < b->at || at - b->at >= b->piece_bytes) {
-        error = may_go_on(time);
-        if (!error && is_aligned(data, at) && bytes >= KVL_BLOCK_BYTES) {
-            error = read_blocks(b, data, kvl_min(kvl_round_down(bytes, KVL_BLOCK_BYTES), KVL_PIECE_BYTES), at, got);
-            return error ? error : *got ? 0 : ENODATA;
-        }
+    p->at = b->end;
+    p->bytes = kvl_min(kvl_round_up(end - b->end, KVL_BLOCK_BYTES), KVL_PIECE_BYTES);
+    if (!b->is_direct || !kvl_lane_start(b->lane, p, b->fd, false)) {
+        error = may_move(limit);
         if (!error)
-            error = fill_piece(b, at, bytes);
-        if (error)
-            return error;
+            error = read_piece(b, p);
     }
-    *got = kvl_min(bytes, b->at + b->piece_bytes - at);
-    memcpy(data, b->piece + (at - b->at), *got);
+    if (error)
+        return error;
+    b->end += p->bytes;
+    b->n_piece++;
+    return 0;
+}
+
+static int drop_front(kvl_dir_blob *b, kvl_limit *limit)
+{
+    int error = kvl_lane_wait(b->lane, piece_of(b, b->first), limit);
+
+    if (error)
+        return error;
+    b->first++;
+    b->n_piece--;
+    return 0;
+}
+
+/* The piece with byte `at` comes to the front. Behind it, while reading goes on in order, are those that come next. */
+static int bring(kvl_dir_blob *b, uint64_t at, size_t bytes, kvl_limit *limit)
+{
+    uint64_t block = kvl_round_down(at, KVL_BLOCK_BYTES);
+    const kvl_piece *front;
+    int error = 0;
+
+    while (b->n_piece && (front = piece_of(b, b->first), at < front->at || at >= front->at + front->bytes))
+        if ((error = drop_front(b, limit)) != 0)
+            return error;
+    if (!b->n_piece) {
+        b->in_order = block == b->end || block == 0;
+        b->end = block;
+    }
+    uint64_t end = b->in_order ? b->bytes : at + bytes;
+    uint32_t n_most = b->is_direct && b->lane->aio ? KVL_LANE_PIECES : 1;
+    while (!error && b->n_piece < n_most && b->end < end)
+        error = ask_next(b, end, limit);
+    return b->n_piece ? 0 : error; /* the one in front was asked for; those behind it were not yet */
+}
+
+/* Some bytes at least. A request that came back incomplete is made again in place, which says why. */
+static int read_some(kvl_dir_blob *b, uint64_t at, char *data, size_t bytes, kvl_limit *limit, size_t *got)
+{
+    int error = bring(b, at, bytes, limit);
+    kvl_piece *p = piece_of(b, b->first);
+
+    if (!error)
+        error = kvl_lane_wait(b->lane, p, limit);
+    if (error)
+        return error;
+    uint64_t whole = kvl_min(p->bytes, b->bytes - p->at);
+    if (p->moved < (int64_t)whole) {
+        error = may_move(limit);
+        if (!error)
+            error = read_piece(b, p);
+    }
+    if (!error && p->moved < (int64_t)whole)
+        error = ENODATA; /* the file became shorter */
+    if (error)
+        return error;
+    *got = kvl_min(bytes, p->at + whole - at);
+    memcpy(data, p->data + (at - p->at), *got);
     return 0;
 }
 
 int kvl_dir_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_t max_ms)
 {
     kvl_dir_blob *b = blob;
-    limit time = limit_of(max_ms);
+    kvl_limit limit = kvl_limit_of(max_ms);
     int error = 0;
 
     if (kvl_dir_in_child(b->dir))
         return ECHILD;
-    if (b->is_put || at > INT64_MAX - bytes)
+    if (b->is_put)
         return EINVAL;
+    if (at > b->bytes || bytes > b->bytes - at)
+        return ENODATA;
     for (size_t done = 0; done < bytes && !error;) {
         size_t got = 0;
 
-        error = read_some(b, at + done, (char *)data + done, bytes - done, &time, &got);
+        error = read_some(b, at + done, (char *)data + done, bytes - done, &limit, &got);
         done += got;
     }
     return error;
@@ -145,78 +182,100 @@ static int push_out(const kvl_dir_blob *b, uint64_t at, size_t bytes)
     return 0;
 }
 
-static int write_blocks(kvl_dir_blob *b, const char *data, size_t bytes)
+/* In place. */
+static int write_piece(kvl_dir_blob *b, kvl_piece *p)
 {
     int n_signal = 0;
 
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = pwrite(b->fd, data + done, bytes - done, (off_t)(b->at + done));
+    for (size_t done = 0; done < p->bytes;) {
+        ssize_t n = pwrite(b->fd, p->data + done, p->bytes - done, (off_t)(p->at + done));
 
         if (n > 0)
             done += (size_t)n;
         else if (n == 0)
             return EIO;
-        else if (errno == EINVAL && b->is_direct && kvl_dir_set_direct(b->fd, false))
-            b->is_direct = false;
-        else if (errno != EINTR || ++n_signal == SIGNAL_TRIES)
+        else if (!goes_through_cache(b) && (errno != EINTR || ++n_signal == SIGNAL_TRIES))
             return errno;
     }
-    int error = b->is_direct ? 0 : push_out(b, b->at, bytes);
-    b->at += bytes;
+    p->moved = (int64_t)p->bytes;
+    return b->is_direct ? 0 : push_out(b, p->at, p->bytes);
+}
+
+/* The piece that is being filled goes out, and the next one is filled. */
+static int send_piece(kvl_dir_blob *b, size_t bytes, kvl_limit *limit)
+{
+    kvl_piece *p = piece_of(b, b->first++);
+    int error = 0;
+
+    p->at = b->end;
+    p->bytes = bytes;
+    b->end += b->fill_bytes;
+    b->fill_bytes = 0;
+    if (!b->is_direct || !kvl_lane_start(b->lane, p, b->fd, true)) {
+        error = may_move(limit);
+        if (!error)
+            error = write_piece(b, p);
+    }
     return error;
 }
 
-/* Whole blocks of the caller's go as they are when nothing waits before them; the rest is gathered. */
-static int write_some(kvl_dir_blob *b, const char *data, size_t bytes, limit *time, size_t *took)
+/* Waits until a piece is written. One that was not written whole is written again in place, which says why. */
+static int settle_piece(kvl_dir_blob *b, kvl_piece *p, kvl_limit *limit)
 {
-    int error = 0;
+    int error = kvl_lane_wait(b->lane, p, limit);
 
-    if (!b->piece_bytes && is_aligned(data, 0) && bytes >= KVL_BLOCK_BYTES) {
-        *took = kvl_min(kvl_round_down(bytes, KVL_BLOCK_BYTES), KVL_PIECE_BYTES);
-        error = may_go_on(time);
-        return error ? error : write_blocks(b, data, *took);
-    }
-    *took = kvl_min(bytes, KVL_PIECE_BYTES - b->piece_bytes);
-    memcpy(b->piece + b->piece_bytes, data, *took);
-    b->piece_bytes += *took;
-    if (b->piece_bytes < KVL_PIECE_BYTES)
-        return 0;
-    error = may_go_on(time);
-    if (!error)
-        error = write_blocks(b, b->piece, KVL_PIECE_BYTES);
-    b->piece_bytes = 0;
-    return error;
+    if (error || p->moved == (int64_t)p->bytes)
+        return error;
+    error = may_move(limit);
+    return error ? error : write_piece(b, p);
+}
+
+static int write_some(kvl_dir_blob *b, const char *data, size_t bytes, kvl_limit *limit, size_t *took)
+{
+    kvl_piece *p = piece_of(b, b->first);
+    int error = b->fill_bytes ? 0 : settle_piece(b, p, limit);
+
+    if (error)
+        return error;
+    *took = kvl_min(bytes, KVL_PIECE_BYTES - b->fill_bytes);
+    memcpy(p->data + b->fill_bytes, data, *took);
+    b->fill_bytes += *took;
+    return b->fill_bytes < KVL_PIECE_BYTES ? 0 : send_piece(b, KVL_PIECE_BYTES, limit);
 }
 
 int kvl_dir_write(void *blob, const void *data, size_t bytes, uint32_t max_ms)
 {
     kvl_dir_blob *b = blob;
-    limit time = limit_of(max_ms);
+    kvl_limit limit = kvl_limit_of(max_ms);
 
     if (kvl_dir_in_child(b->dir))
         return ECHILD;
     if (!b->is_put)
         return EINVAL;
-    if (!b->error && bytes > b->bytes - (b->at + b->piece_bytes))
+    if (!b->error && bytes > b->bytes - (b->end + b->fill_bytes))
         b->error = EINVAL;
     for (size_t done = 0; done < bytes && !b->error;) {
         size_t took = 0;
 
-        b->error = write_some(b, (const char *)data + done, bytes - done, &time, &took);
+        b->error = write_some(b, (const char *)data + done, bytes - done, &limit, &took);
         done += took;
     }
     return b->error;
 }
 
-/* What is left of the last piece, padded to whole blocks, and then the file is cut to its length. */
 int kvl_dir_put_end(kvl_dir_blob *b)
 {
-    size_t bytes = b->is_direct ? kvl_round_up(b->piece_bytes, KVL_BLOCK_BYTES) : b->piece_bytes;
+    kvl_limit limit = kvl_limit_of(UINT64_MAX);
+    int error = b->end + b->fill_bytes == b->bytes ? 0 : EINVAL;
 
-    if (b->at + b->piece_bytes != b->bytes)
-        return EINVAL;
-    memset(b->piece + b->piece_bytes, 0, bytes - b->piece_bytes);
-    int error = bytes ? write_blocks(b, b->piece, bytes) : 0;
+    if (!error && b->fill_bytes) {
+        size_t bytes = b->is_direct ? kvl_round_up(b->fill_bytes, KVL_BLOCK_BYTES) : b->fill_bytes;
+
+        memset(piece_of(b, b->first)->data + b->fill_bytes, 0, bytes - b->fill_bytes);
+        error = send_piece(b, bytes, &limit);
+    }
+    for (uint32_t i = 0; i < KVL_LANE_PIECES && !error; i++)
+        error = settle_piece(b, piece_of(b, b->first + i), &limit);
     if (!error && ftruncate(b->fd, (off_t)b->bytes) != 0)
         error = errno;
     return error;

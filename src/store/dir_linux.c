@@ -65,19 +65,11 @@ bool kvl_dir_in_child(const kvl_dir *dir)
 
 /* ------------------------------------------------------------------------------------------- clocks */
 
-uint64_t kvl_dir_now_ms(void)
-{
-    struct timespec t = {0};
-
-    clock_gettime(CLOCK_MONOTONIC, &t); /* cannot fail: the clock exists since 2.6.32 */
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 int64_t kvl_dir_stamp_now_ns(void)
 {
     struct timespec t = {0};
 
-    clock_gettime(CLOCK_REALTIME, &t);
+    clock_gettime(CLOCK_REALTIME, &t); /* cannot fail */
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
@@ -269,11 +261,17 @@ static int status_of(int error)
 static void dir_destroy(void *ctx)
 {
     kvl_dir *dir = ctx;
+    bool in_child = kvl_dir_in_child(dir);
 
-    if (!kvl_dir_in_child(dir))
+    if (!in_child)
         pthread_mutex_destroy(&dir->lock);
     close(dir->root);
-    free(dir->spare_piece);
+    while (dir->spare) {
+        kvl_lane *lane = dir->spare;
+
+        dir->spare = lane->next;
+        kvl_lane_free(lane, in_child);
+    }
     free(dir->space.file);
     free(dir);
 }

@@ -184,7 +184,7 @@ static void bring_back(const kvl_dir *dir, look *l, int64_t now_ns)
 
 int kvl_dir_look(kvl_dir *dir)
 {
-    uint64_t begin_ms = kvl_dir_now_ms();
+    uint64_t begin_ms = kvl_store_now_ms();
     int64_t now_ns = kvl_dir_stamp_now_ns();
     look l = {.dir = dir};
 
@@ -204,7 +204,7 @@ int kvl_dir_look(kvl_dir *dir)
     *s = (kvl_dir_space){.max_bytes = s->max_bytes, .held_bytes = l.bytes, .in_flight_bytes = s->in_flight_bytes};
     s->file = l.file;
     s->n_file = l.n;
-    s->looked_at_ms = kvl_dir_now_ms();
+    s->looked_at_ms = kvl_store_now_ms();
     s->look_took_ms = s->looked_at_ms - begin_ms;
     return 0;
 }
@@ -300,7 +300,7 @@ static int keep_floor(kvl_dir *dir, uint64_t bytes)
 
 static bool is_look_due(const kvl_dir_space *s)
 {
-    uint64_t age_ms = kvl_dir_now_ms() - s->looked_at_ms;
+    uint64_t age_ms = kvl_store_now_ms() - s->looked_at_ms;
 
     if (s->look_due || age_ms >= kvl_max(KVL_LOOK_MS, LOOK_SHARE * s->look_took_ms))
         return true;
