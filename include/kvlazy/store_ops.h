@@ -110,6 +110,16 @@ KVLAZY_API int kvlazy_store_dir(const char *path, uint64_t max_bytes, kvlazy_sto
  */
 KVLAZY_API int kvlazy_store_dir_why(const char *path, char *text, size_t text_bytes);
 
+/**
+ * Two places as one: a near one that is quick, as a directory, and a far one that many share, as a server. Set
+ * ops->struct_size first. Reads the near one first; what only the far one has is written into the near one while it is
+ * read. Writes both, and is content with one. A failure of one is no failure of the other, and a call waits for the far
+ * one no longer than it waits by itself and what is left of max_ms.
+ * Owns both from here on: its destroy destroys them.
+ * Fails: EINVAL (a table that lacks a function), ENOMEM; *ops is untouched then, and both are still the caller's.
+ */
+KVLAZY_API int kvlazy_store_tiers(const kvlazy_store_ops *near, const kvlazy_store_ops *far, kvlazy_store_ops *ops);
+
 #ifdef __cplusplus
 }
 #endif
