@@ -25,7 +25,7 @@ typedef struct kvl_redis_blob {
     char key[KVL_REDIS_KEY_BYTES];
 
     /* A put. */
-    char temp[KVL_REDIS_KEY_BYTES];
+    char temp[KVL_REDIS_KEY_BYTES + 20];
     char *field; /* [KVL_REDIS_FIELD_BYTES], gathered */
     size_t fill_bytes;
     uint64_t n_sent;   /* fields */

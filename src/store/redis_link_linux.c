@@ -173,6 +173,17 @@ static int feed(kvl_redis *redis, kvl_redis_link *link, kvl_redis_time *time)
     return ENOMEM;
 }
 
+/* Does what has arrived look like a reply to one of our commands? They are short or a field, and never a list, for
+ * which hiredis would take as much memory as its length says. */
+static bool is_plausible(const redisReader *reader)
+{
+    size_t unread_bytes = reader->len - reader->pos;
+
+    if (unread_bytes > KVL_REDIS_FIELD_BYTES + 2 * RECEIVE_BYTES)
+        return false;
+    return reader->ridx >= 0 || !unread_bytes || strchr("+-:$", reader->buf[reader->pos]);
+}
+
 int kvl_redis_receive(kvl_redis *redis, kvl_redis_link *link, redisReply **reply, kvl_redis_time *time)
 {
     void *got = NULL;
@@ -180,7 +191,9 @@ int kvl_redis_receive(kvl_redis *redis, kvl_redis_link *link, redisReply **reply
     if (link->is_broken)
         return ENOTCONN;
     while (!got) {
-        if (redisReaderGetReply(link->context->reader, &got) != REDIS_OK) {
+        redisReader *reader = link->context->reader;
+
+        if (!is_plausible(reader) || redisReaderGetReply(reader, &got) != REDIS_OK) {
             link->is_broken = true;
             rest(redis, "what answers there is no Redis");
             return EPROTO;
