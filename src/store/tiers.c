@@ -264,7 +264,8 @@ static int end_get(tiers_blob *b, bool commit)
         fill_gap(b, b->bytes, &end);
     if (b->near)
         (void)b->t->near.close(b->near, true);
-    return b->t->far.close(b->far, commit);
+    int error = b->t->far.close(b->far, commit);
+    return commit ? error : 0; /* what was read is read */
 }
 
 static int tiers_close(void *blob, bool commit)
