@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A Redis server as a place for blobs: what it keeps and for whom, and what is told of a server that refuses. */
+#include "fail_alloc.h"
 #include "redis_support.h"
 
 #include <arpa/inet.h>
@@ -500,6 +501,50 @@ static void a_database_of_its_own_over_tcp(void **state)
     told_once(r, put(&r->ops, 1, MIB), EINVAL, "it has no such database");
 }
 
+/* ---- memory ---- */
+
+/* The first errno value of a put and a get, as a status too if the place cannot be made. */
+static int use_all(struct redis_rig *r, bool *made)
+{
+    static uint8_t data[FIELD + 10];
+    kvlazy_store_ops ops = {.struct_size = sizeof ops};
+    int error = kvlazy_store_redis(&r->params, &ops);
+    void *blob;
+
+    *made = !error;
+    if (error)
+        return error;
+    for (int i = 0; i < 2 && !error; i++) {
+        error = ops.open(ops.ctx, blob_name(1), i ? 0 : sizeof data, &blob);
+        if (!error)
+            error = i ? ops.read(blob, 0, data, sizeof data, 10000) : ops.write(blob, data, sizeof data, 10000);
+        if (!error)
+            error = ops.close(blob, !i);
+    }
+    ops.destroy(ops.ctx);
+    return error;
+}
+
+static void every_allocation_fails_once(void **state)
+{
+    struct redis_rig *r = *state;
+    int n = 0, error;
+    bool made;
+
+    start_server(r, NULL);
+    do {
+        alloc_fail_in = ++n;
+        alloc_failed = false;
+        UNDER_FIRE(error, use_all(r, &made));
+        if (alloc_failed)
+            assert_int_equal(error, made ? ENOMEM : KVLAZY_ENOMEM);
+        else
+            assert_int_equal(error, 0);
+    } while (alloc_failed);
+    print_message("%d allocations\n", n - 1);
+    assert_in_range(n, 6, 30);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -520,6 +565,7 @@ int main(void)
         REDIS_TEST(an_old_server),
         REDIS_TEST(a_cluster),
         REDIS_TEST(a_database_of_its_own_over_tcp),
+        REDIS_TEST(every_allocation_fails_once),
     };
     if (!has_server()) {
         print_message("there is no redis-server here\n");

@@ -57,8 +57,10 @@ static bool is_at(struct fake_place *f, uint32_t i)
     if (!b)
         return false;
     assert_int_equal(b->bytes, BYTES);
+    size_t n_right = 0;
     for (size_t k = 0; k < BYTES; k++)
-        assert_int_equal(b->data[k], blob_byte(i, k));
+        n_right += b->data[k] == blob_byte(i, k);
+    assert_int_equal(n_right, BYTES);
     return true;
 }
 

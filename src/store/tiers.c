@@ -253,19 +253,18 @@ static int end_put(tiers_blob *b, bool commit)
     return commit && error && far_error ? error : 0;
 }
 
-/* The copy is whole when the reader came near enough to the end. */
+/* The copy is whole when the reader came near enough to the end. What was read is read, however it is closed. */
 static int end_get(tiers_blob *b, bool commit)
 {
     const deadline end = deadline_of(END_MS);
 
-    if (!b->far)
-        return b->t->near.close(b->near, commit);
-    if (b->near && b->copied_bytes < b->bytes)
+    if (b->far && b->near && b->copied_bytes < b->bytes)
         fill_gap(b, b->bytes, &end);
     if (b->near)
-        (void)b->t->near.close(b->near, true);
-    int error = b->t->far.close(b->far, commit);
-    return commit ? error : 0; /* what was read is read */
+        (void)b->t->near.close(b->near, b->far != NULL);
+    if (b->far)
+        (void)b->t->far.close(b->far, false);
+    return commit ? EINVAL : 0;
 }
 
 static int tiers_close(void *blob, bool commit)
