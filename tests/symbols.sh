@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: MIT
 # What the libraries show to a linker.
 #
-#   symbols.sh NM SHARED STATIC INCLUDE_DIR
+#   symbols.sh NM SHARED STATIC HEADER...
 set -u
-nm=$1 shared=$2 static=$3 include=$4
+nm=$1 shared=$2 static=$3
+shift 3
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 n_wrong=0
@@ -26,7 +27,7 @@ names()
 
 "$nm" -D --defined-only "$shared" | names >"$dir/exported"
 "$nm" -g --defined-only "$static" | names >"$dir/global"
-cat "$include"/kvlazy/*.h | sed -n 's/^KVLAZY_API .*[ *]\(kvlazy_[a-z0-9_]*\)(.*/\1/p' | sort -u >"$dir/declared"
+cat "$@" | sed -n 's/^KVLAZY_API .*[ *]\(kvlazy_[a-z0-9_]*\)(.*/\1/p' | sort -u >"$dir/declared"
 
 for list in exported global declared; do
     [ -s "$dir/$list" ] || { echo "no names that are $list: is this still the right way to ask?"; exit 1; }

@@ -5,7 +5,7 @@
 #   run.sh tree      WORK BUILD_DIR CONFIG      installs, then moves what was installed: it must not mind
 #   run.sh cmake     WORK PROJECT VERSION       a project that says find_package(kvlazy)
 #   run.sh subdir    WORK PROJECT VERSION       a project that says add_subdirectory
-#   run.sh pkgconfig WORK SOURCE VERSION COMPILER   one call of the compiler, shared and static
+#   run.sh pkgconfig WORK SOURCE VERSION COMPILER [MODULE]   one call of the compiler, shared and static
 set -eu
 step=$1 work=$2 what=$3
 here=$(cd "$(dirname "$0")" && pwd)
@@ -47,19 +47,19 @@ subdir)
     [ ! -e "$work/subdir-$what/kvlazy/tests" ] || { echo "a user of ours builds our tests"; exit 1; }
     ;;
 pkgconfig)
-    version=$4 compiler=$5
-    pc=$(find "$prefix" -name kvlazy.pc)
+    version=$4 compiler=$5 module=${6-kvlazy}
+    pc=$(find "$prefix" -name "$module.pc")
     libdir=$(dirname "$(dirname "$pc")")
     export PKG_CONFIG_PATH="${pc%/*}"
-    [ "$(pkg-config --modversion kvlazy)" = "$version" ]
+    [ "$(pkg-config --modversion "$module")" = "$version" ]
 
     program=$work/pkgconfig-${what%/*}
 
     # Unquoted: pkg-config answers with words.
     # shellcheck disable=SC2046
-    "$compiler" "$here/$what" -o "$program-shared" $(pkg-config --cflags --libs kvlazy)
+    "$compiler" "$here/$what" -o "$program-shared" $(pkg-config --cflags --libs "$module")
     # shellcheck disable=SC2046
-    "$compiler" "$here/$what" -o "$program-static" -static $(pkg-config --static --cflags --libs kvlazy)
+    "$compiler" "$here/$what" -o "$program-static" -static $(pkg-config --static --cflags --libs "$module")
 
     export LD_LIBRARY_PATH="$libdir"
     run "$version" "$program-shared"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * turn: rows of a tensor to and from a buffer in which each row is one run of bytes. What lies transposed is turned on
+ * transpose: rows of a tensor to and from a buffer in which each row is one run of bytes. What lies transposed is turned on
  * the way, in tiles, so that neither the channels nor the rows of a tile leave the cache of the processor:
  *
  *     tensor    channel 0 | c0 c1 c2 c3 ...        buffer    c0 | channel 0, 1, 2, ...
  *               channel 1 | c0 c1 c2 c3 ...                  c1 | channel 0, 1, 2, ...
  *
- * Part of rows.h. Called by whatever writes rows out and reads them back; touches no page and knows no token.
+ * Part of rows.h. Called where rows are written out and read back; touches no page and knows no token.
  */
 #include "memory/rows.h"
 

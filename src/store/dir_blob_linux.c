@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * dir_blob_linux: one file of a directory of blobs is opened, and closed; what was written whole is given its name
+ * then. Knows nothing of what is held.
+ */
+#include "store/dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <bsd/stdlib.h>
+
+enum {
+    NAME_TRIES = 4,   /* random names that are taken already */
+    SIGNAL_TRIES = 8, /* EINTR is tried again, but not for ever */
+    LINK_TRIES = 2,   /* what stands in the place of a blob and is none goes, once */
+};
+
+/* ------------------------------------------------------------------------------------------- open */
+
+static int open_named(kvl_dir_blob *b)
+{
+    int fd = -1;
+
+    for (int i = 0; i < NAME_TRIES && fd < 0; i++) {
+        snprintf(b->temp, sizeof b->temp, KVL_TEMP_PREFIX "%08x%08x", arc4random(), arc4random());
+        fd = openat(b->dir->root, b->temp, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (fd < 0)
+        b->temp[0] = 0; /* not ours to remove */
+    return fd;
+}
+
+/* Room for the whole: a full disk says so early, and to write in place is cheaper than to make a file longer. Any other
+ * refusal means to do without. */
+static int reserve(int fd, uint64_t bytes)
+{
+    for (int i = 0; i < SIGNAL_TRIES; i++) {
+        if (fallocate(fd, 0, 0, (off_t)bytes) == 0)
+            return 0;
+        if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO)
+            return errno;
+        if (errno != EINTR)
+            break;
+    }
+    return 0;
+}
+
+/* Without a name where that can be had: then a crash leaves nothing. */
+static int open_put(kvl_dir_blob *b)
+{
+    bool use_names = atomic_load(&b->dir->use_names);
+
+    if (!use_names)
+        b->fd = openat(b->dir->root, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (b->fd < 0 && (use_names || errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
+        b->fd = open_named(b);
+    return b->fd < 0 ? errno : reserve(b->fd, b->bytes);
+}
+
+static int open_get(kvl_dir_blob *b)
+{
+    char hex[KVL_HEX_BYTES];
+    struct stat st;
+    int leaf;
+
+    kvl_dir_hex(hex, b->name);
+    int error = kvl_dir_leaf(b->dir, hex, false, &leaf);
+    if (error)
+        return error == ENOTDIR || error == ELOOP ? ENOENT : error;
+    b->fd = openat(leaf, hex, O_RDONLY | O_NOATIME | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    error = b->fd < 0 ? errno : 0;
+    close(leaf);
+    if (!error && fstat(b->fd, &st) != 0)
+        error = errno;
+    if (error == ELOOP || error == EPERM || error == ENXIO || (!error && !kvl_dir_is_blob(b->dir, &st)))
+        error = ENOENT; /* a link, a file of another user, a socket */
+    if (!error)
+        b->bytes = (uint64_t)st.st_size;
+    return error;
+}
+
+/* One that the disk has given back, or a new one. NULL: no memory, or too many that a disk which hangs does not give
+ * back. */
+static kvl_lane *take_lane(kvl_dir *dir)
+{
+    kvl_lane **at, *lane;
+
+    pthread_mutex_lock(&dir->lock);
+    for (at = &dir->spare; *at && !kvl_lane_is_idle(*at); at = &(*at)->next)
+        ;
+    lane = *at;
+    if (lane) {
+        *at = lane->next;
+        dir->n_spare--;
+    }
+    bool may_make = dir->n_spare < KVL_STUCK_LANES;
+    pthread_mutex_unlock(&dir->lock);
+    if (!lane)
+        return may_make ? kvl_lane_new() : NULL;
+    for (uint32_t i = 0; i < KVL_LANE_PIECES; i++)
+        lane->piece[i].bytes = 0, lane->piece[i].moved = 0;
+    return lane;
+}
+
+static void give_lane(kvl_dir *dir, kvl_lane *lane)
+{
+    bool is_idle = kvl_lane_is_idle(lane);
+
+    pthread_mutex_lock(&dir->lock);
+    bool keep = !is_idle || dir->n_spare < KVL_SPARE_LANES;
+    if (keep) {
+        lane->next = dir->spare;
+        dir->spare = lane;
+        dir->n_spare++;
+    }
+    pthread_mutex_unlock(&dir->lock);
+    if (!keep)
+        kvl_lane_free(lane, false);
+}
+
+/* Gives back everything but the promise. A child of the process must neither lock nor remove what its parent writes. A
+ * temporary file that cannot be removed now is swept later. */
+static void end_blob(kvl_dir_blob *b)
+{
+    bool in_child = kvl_dir_in_child(b->dir);
+
+    if (b->fd >= 0)
+        close(b->fd);
+    if (b->temp[0] && !in_child)
+        (void)unlinkat(b->dir->root, b->temp, 0);
+    if (b->lane && in_child)
+        kvl_lane_free(b->lane, true);
+    else if (b->lane)
+        give_lane(b->dir, b->lane);
+    free(b);
+}
+
+static int promise(kvl_dir *dir, uint64_t bytes)
+{
+    pthread_mutex_lock(&dir->lock);
+    int error = kvl_dir_promise(dir, bytes);
+    pthread_mutex_unlock(&dir->lock);
+    return error;
+}
+
+static void settle(kvl_dir *dir, uint64_t bytes, bool kept)
+{
+    pthread_mutex_lock(&dir->lock);
+    kvl_dir_settle(dir, bytes, kept);
+    pthread_mutex_unlock(&dir->lock);
+}
+
+static int open_blob(kvl_dir *dir, const uint8_t *name, uint64_t put_bytes, kvl_dir_blob **opened)
+{
+    kvl_dir_blob *b = calloc(1, sizeof *b);
+
+    if (!b)
+        return ENOMEM;
+    b->dir = dir;
+    b->fd = -1;
+    b->is_put = put_bytes > 0;
+    b->bytes = put_bytes;
+    memcpy(b->name, name, sizeof b->name);
+    b->lane = take_lane(dir);
+    int error = !b->lane ? ENOMEM : b->is_put ? open_put(b) : open_get(b);
+    if (error) {
+        end_blob(b);
+        return error;
+    }
+    b->is_direct = kvl_dir_set_direct(b->fd, true);
+    *opened = b;
+    return 0;
+}
+
+int kvl_dir_open(void *ctx, const uint8_t *name, uint64_t put_bytes, void **blob)
+{
+    kvl_dir *dir = ctx;
+    kvl_dir_blob *opened;
+
+    if (kvl_dir_in_child(dir))
+        return ECHILD;
+    int error = put_bytes ? promise(dir, put_bytes) : 0;
+    if (error)
+        return error;
+    error = open_blob(dir, name, put_bytes, &opened);
+    if (!error)
+        *blob = opened;
+    else if (put_bytes)
+        settle(dir, put_bytes, false);
+    return error;
+}
+
+/* ------------------------------------------------------------------------------------------- close */
+
+static int link_temp(kvl_dir_blob *b, int leaf, const char *hex)
+{
+    if (renameat2(b->dir->root, b->temp, leaf, hex, RENAME_NOREPLACE) == 0) {
+        b->temp[0] = 0;
+        return 0;
+    }
+    if (errno != EINVAL && errno != ENOSYS && errno != EPERM)
+        return errno;
+    return linkat(b->dir->root, b->temp, leaf, hex, 0) == 0 ? 0 : errno; /* the temporary name goes in the end */
+}
+
+/* Before Linux 6.10 the first way takes a capability; the second takes /proc. Where neither is to be had the next blob
+ * gets a name at once. */
+static int link_nameless(kvl_dir_blob *b, int leaf, const char *hex)
+{
+    char path[32];
+
+    if (linkat(b->fd, "", leaf, hex, AT_EMPTY_PATH) == 0)
+        return 0;
+    if (errno == EEXIST)
+        return EEXIST;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", b->fd);
+    if (linkat(AT_FDCWD, path, leaf, hex, AT_SYMLINK_FOLLOW) == 0)
+        return 0;
+    if (errno == ENOENT || errno == EPERM || errno == EACCES)
+        atomic_store(&b->dir->use_names, true);
+    return errno;
+}
+
+/* What is in the place of a blob: a blob stays and is as good as ours, anything else goes, or no put would ever be
+ * seen. EAGAIN: the place is free now. */
+static int clear_place(const kvl_dir *dir, int leaf, const char *hex)
+{
+    struct stat st;
+
+    if (fstatat(leaf, hex, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? EAGAIN : errno;
+    if (kvl_dir_is_blob(dir, &st))
+        return 0;
+    return unlinkat(leaf, hex, 0) == 0 || errno == ENOENT ? EAGAIN : errno;
+}
+
+static int link_blob(kvl_dir_blob *b, bool *is_new)
+{
+    char hex[KVL_HEX_BYTES];
+    int leaf;
+
+    kvl_dir_hex(hex, b->name);
+    int error = kvl_dir_leaf(b->dir, hex, true, &leaf);
+    if (error)
+        return error;
+    *is_new = false;
+    for (int i = 0; i < LINK_TRIES; i++) {
+        error = b->temp[0] ? link_temp(b, leaf, hex) : link_nameless(b, leaf, hex);
+        *is_new = !error;
+        if (error == EEXIST)
+            error = clear_place(b->dir, leaf, hex);
+        if (error != EAGAIN)
+            break;
+    }
+    close(leaf);
+    return error;
+}
+
+static int commit(kvl_dir_blob *b, bool *is_new)
+{
+    struct timespec now = kvl_dir_timespec(kvl_dir_stamp_now_ns());
+    int error = b->error ? b->error : kvl_dir_put_end(b);
+
+    if (!error && futimens(b->fd, (struct timespec[]){now, now}) != 0)
+        error = errno;
+    return error ? error : link_blob(b, is_new);
+}
+
+int kvl_dir_size(void *blob, uint64_t *bytes)
+{
+    const kvl_dir_blob *b = blob;
+
+    if (kvl_dir_in_child(b->dir))
+        return ECHILD;
+    if (b->is_put)
+        return EINVAL;
+    *bytes = b->bytes;
+    return 0;
+}
+
+int kvl_dir_close(void *blob, bool want_commit)
+{
+    kvl_dir_blob *b = blob;
+    kvl_dir *dir = b->dir;
+    uint64_t bytes = b->bytes;
+    bool in_child = kvl_dir_in_child(dir), is_put = b->is_put, is_new = false;
+    int error = 0;
+
+    if (in_child && (is_put || want_commit))
+        error = ECHILD;
+    else if (want_commit)
+        error = is_put ? commit(b, &is_new) : EINVAL;
+    else if (!is_put && !b->is_direct)
+        (void)posix_fadvise(b->fd, 0, 0, POSIX_FADV_DONTNEED);
+    end_blob(b);
+    if (is_put && !in_child)
+        settle(dir, bytes, is_new);
+    return error;
+}

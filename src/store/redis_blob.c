@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * redis_blob: one blob of a Redis server, read ahead, or written behind under a temporary name and renamed when it is
+ * whole. Has a connection of its own while it is open.
+ */
+#include "store/redis.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include <bsd/stdlib.h>
+#include <bsd/string.h>
+
+enum {
+    AHEAD_FIELDS = 3,   /* that are asked for before they are needed */
+    BEHIND_REPLIES = 6, /* that a put does not wait for */
+};
+
+typedef struct kvl_redis_blob {
+    kvl_redis *redis;
+    kvl_redis_link *link;
+    bool is_put;
+    int error;      /* the first, of a put: it cannot be committed any more */
+    uint64_t bytes; /* of the whole */
+    char key[KVL_REDIS_KEY_BYTES];
+
+    /* A put. */
+    char temp[KVL_REDIS_KEY_BYTES + 20];
+    char *field; /* [KVL_REDIS_FIELD_BYTES], gathered */
+    size_t fill_bytes;
+    uint64_t n_sent;   /* fields */
+    uint32_t n_behind; /* replies */
+
+    /* A get. Fields next_reply to next_ask are on their way; `reply` is the one before them. */
+    redisReply *reply;
+    uint64_t next_reply, next_ask;
+} kvl_redis_blob;
+
+/* ------------------------------------------------------------------------------------------- words */
+
+/* Sends a command of two or three words. */
+static int ask(kvl_redis_blob *b, const char *verb, const char *key, const char *third, kvl_redis_time *time)
+{
+    kvl_redis_words words = {0};
+
+    kvl_redis_say(&words, verb);
+    kvl_redis_say(&words, key);
+    if (third)
+        kvl_redis_say(&words, third);
+    return kvl_redis_send(b->redis, b->link, &words, time);
+}
+
+static int ask_to_expire(kvl_redis_blob *b, const char *key, uint64_t seconds, kvl_redis_time *time)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%llu", (unsigned long long)seconds);
+    return seconds ? ask(b, "EXPIRE", key, text, time) : ask(b, "PERSIST", key, NULL, time);
+}
+
+/* A field of the temporary hash. It is told to expire each time: a server that is full may have evicted it meanwhile,
+ * and then this makes it anew. */
+static int send_field(kvl_redis_blob *b, const char *field, const void *data, size_t bytes, kvl_redis_time *time)
+{
+    kvl_redis_words words = {0};
+
+    kvl_redis_say(&words, "HSET");
+    kvl_redis_say(&words, b->temp);
+    kvl_redis_say(&words, field);
+    kvl_redis_say_bytes(&words, data, bytes);
+    int error = kvl_redis_send(b->redis, b->link, &words, time);
+    if (!error) {
+        b->n_behind++;
+        error = ask_to_expire(b, b->temp, KVL_REDIS_TEMP_S, time);
+    }
+    b->n_behind += !error;
+    return error;
+}
+
+/* Waits for replies to what was written until so many are left. */
+static int catch_up(kvl_redis_blob *b, uint32_t n_left, kvl_redis_time *time)
+{
+    int error = 0;
+
+    while (b->n_behind > n_left && !b->link->is_broken) {
+        int refused = kvl_redis_confirm(b->redis, b->link, time);
+
+        b->n_behind--;
+        if (!error)
+            error = refused;
+    }
+    return error;
+}
+
+/* ------------------------------------------------------------------------------------------- open and close */
+
+/* The first field tells early whether the server takes anything at all. */
+static int begin_put(kvl_redis_blob *b, kvl_redis_time *time)
+{
+    char bytes[24];
+
+    b->field = malloc(KVL_REDIS_FIELD_BYTES);
+    if (!b->field)
+        return ENOMEM;
+    snprintf(b->temp, sizeof b->temp, "%s:%08x%08x", b->key, arc4random(), arc4random());
+    snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)b->bytes);
+    int error = send_field(b, "bytes", bytes, strlen(bytes), time);
+    int refused = catch_up(b, 0, time);
+    return error ? error : refused;
+}
+
+static int begin_get(kvl_redis_blob *b, kvl_redis_time *time)
+{
+    redisReply *reply = NULL;
+    int error = ask(b, "HGET", b->key, "bytes", time);
+
+    if (!error)
+        error = kvl_redis_receive(b->redis, b->link, &reply, time);
+    if (error)
+        return error;
+    const char *wrong = "not there";
+    if (reply->type == REDIS_REPLY_STRING)
+        b->bytes = (uint64_t)strtonum(reply->str, 1, INT64_MAX, &wrong);
+    freeReplyObject(reply);
+    return wrong ? ENOENT : 0;
+}
+
+/* A get that ends early has fields on their way: they are few, and to take them costs less than a new connection. */
+static void take_what_comes(kvl_redis_blob *b)
+{
+    kvl_redis_time time = kvl_redis_time_of(KVL_REDIS_STALL_MS);
+
+    for (; b->next_reply < b->next_ask && !b->link->is_broken; b->next_reply++)
+        (void)kvl_redis_confirm(b->redis, b->link, &time);
+}
+
+static void end_blob(kvl_redis_blob *b)
+{
+    if (b->reply)
+        freeReplyObject(b->reply);
+    if (b->link && !kvl_redis_in_child(b->redis))
+        take_what_comes(b);
+    if (b->link)
+        kvl_redis_give(b->redis, b->link);
+    free(b->field);
+    free(b);
+}
+
+int kvl_redis_open(void *ctx, const uint8_t *name, uint64_t put_bytes, void **blob)
+{
+    kvl_redis *redis = ctx;
+    kvl_redis_blob *b;
+
+    if (kvl_redis_in_child(redis))
+        return ECHILD;
+    b = calloc(1, sizeof *b);
+    if (!b)
+        return ENOMEM;
+    b->redis = redis;
+    b->is_put = put_bytes > 0;
+    b->bytes = put_bytes;
+    kvl_redis_key(redis, b->key, name);
+    int error = kvl_redis_take(redis, &b->link);
+    kvl_redis_time time = kvl_redis_time_of(UINT64_MAX);
+    if (!error)
+        error = b->is_put ? begin_put(b, &time) : begin_get(b, &time);
+    if (error)
+        end_blob(b);
+    else
+        *blob = b;
+    return error;
+}
+
+int kvl_redis_size(void *blob, uint64_t *bytes)
+{
+    const kvl_redis_blob *b = blob;
+
+    if (kvl_redis_in_child(b->redis))
+        return ECHILD;
+    if (b->is_put)
+        return EINVAL;
+    *bytes = b->bytes;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------- read */
+
+static uint64_t n_field_of(const kvl_redis_blob *b)
+{
+    return (b->bytes + KVL_REDIS_FIELD_BYTES - 1) / KVL_REDIS_FIELD_BYTES;
+}
+
+static int ask_field(kvl_redis_blob *b, kvl_redis_time *time)
+{
+    char field[24];
+
+    snprintf(field, sizeof field, "%llu", (unsigned long long)b->next_ask);
+    int error = ask(b, "HGET", b->key, field, time);
+    b->next_ask += !error;
+    return error;
+}
+
+static int take_field(kvl_redis_blob *b, kvl_redis_time *time)
+{
+    if (b->reply)
+        freeReplyObject(b->reply);
+    b->reply = NULL;
+    int error = kvl_redis_receive(b->redis, b->link, &b->reply, time);
+    if (error && b->link->is_broken)
+        return error;
+    b->next_reply++;
+    return error;
+}
+
+/* `reply` becomes this field. Reading in order asks ahead; a jump takes what is on its way first. */
+static int bring(kvl_redis_blob *b, uint64_t field, kvl_redis_time *time)
+{
+    int error = 0;
+
+    if (b->reply && field + 1 == b->next_reply)
+        return 0;
+    while (b->next_reply < b->next_ask && b->next_reply != field && !error)
+        error = take_field(b, time);
+    if (b->next_reply == b->next_ask)
+        b->next_reply = b->next_ask = field;
+    uint64_t end = kvl_min(field + 1 + AHEAD_FIELDS, n_field_of(b));
+    while (!error && b->next_ask < end)
+        error = ask_field(b, time);
+    if (!error)
+        error = take_field(b, time);
+    if (error)
+        return error;
+    uint64_t whole = kvl_min(KVL_REDIS_FIELD_BYTES, b->bytes - field * KVL_REDIS_FIELD_BYTES);
+    if (b->reply->type == REDIS_REPLY_STRING && (uint64_t)b->reply->len == whole)
+        return 0;
+    freeReplyObject(b->reply); /* it was evicted, or never whole */
+    b->reply = NULL;
+    return ENODATA;
+}
+
+int kvl_redis_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_t max_ms)
+{
+    kvl_redis_blob *b = blob;
+    kvl_redis_time time = kvl_redis_time_of(max_ms);
+    int error = 0;
+
+    if (kvl_redis_in_child(b->redis))
+        return ECHILD;
+    if (b->is_put)
+        return EINVAL;
+    if (at > b->bytes || bytes > b->bytes - at)
+        return ENODATA;
+    for (size_t done = 0; done < bytes && !error;) {
+        uint64_t from = at + done, skip = from % KVL_REDIS_FIELD_BYTES;
+
+        error = bring(b, from / KVL_REDIS_FIELD_BYTES, &time);
+        if (error)
+            break;
+        size_t n = kvl_min(bytes - done, (uint64_t)b->reply->len - skip);
+        memcpy((char *)data + done, b->reply->str + skip, n);
+        done += n;
+    }
+    return error;
+}
+
+/* ------------------------------------------------------------------------------------------- write */
+
+static int send_next(kvl_redis_blob *b, const void *data, size_t bytes, kvl_redis_time *time)
+{
+    char field[24];
+
+    snprintf(field, sizeof field, "%llu", (unsigned long long)b->n_sent);
+    int error = send_field(b, field, data, bytes, time);
+    if (error)
+        return error;
+    b->n_sent++;
+    return catch_up(b, BEHIND_REPLIES, time);
+}
+
+/* Whole fields go as they are; the rest is gathered. */
+static int write_some(kvl_redis_blob *b, const char *data, size_t bytes, kvl_redis_time *time, size_t *took)
+{
+    if (!b->fill_bytes && bytes >= KVL_REDIS_FIELD_BYTES) {
+        *took = KVL_REDIS_FIELD_BYTES;
+        return send_next(b, data, *took, time);
+    }
+    *took = kvl_min(bytes, KVL_REDIS_FIELD_BYTES - b->fill_bytes);
+    memcpy(b->field + b->fill_bytes, data, *took);
+    b->fill_bytes += *took;
+    if (b->fill_bytes < KVL_REDIS_FIELD_BYTES)
+        return 0;
+    b->fill_bytes = 0;
+    return send_next(b, b->field, KVL_REDIS_FIELD_BYTES, time);
+}
+
+int kvl_redis_write(void *blob, const void *data, size_t bytes, uint32_t max_ms)
+{
+    kvl_redis_blob *b = blob;
+    kvl_redis_time time = kvl_redis_time_of(max_ms);
+
+    if (kvl_redis_in_child(b->redis))
+        return ECHILD;
+    if (!b->is_put)
+        return EINVAL;
+    if (!b->error && bytes > b->bytes - (b->n_sent * KVL_REDIS_FIELD_BYTES + b->fill_bytes))
+        b->error = EINVAL;
+    for (size_t done = 0; done < bytes && !b->error;) {
+        size_t took = 0;
+
+        b->error = write_some(b, (const char *)data + done, bytes - done, &time, &took);
+        done += took;
+    }
+    return b->error;
+}
+
+/* Are all fields there? A server that is full may have evicted some before the rest came. */
+static int count_fields(kvl_redis_blob *b, kvl_redis_time *time)
+{
+    redisReply *reply = NULL;
+    int error = ask(b, "HLEN", b->temp, NULL, time);
+    int refused = catch_up(b, 0, time);
+
+    if (!error)
+        error = kvl_redis_receive(b->redis, b->link, &reply, time);
+    if (!error && (reply->type != REDIS_REPLY_INTEGER || (uint64_t)reply->integer != n_field_of(b) + 1))
+        error = ENOSPC;
+    if (reply)
+        freeReplyObject(reply);
+    return refused ? refused : error;
+}
+
+static int commit(kvl_redis_blob *b, kvl_redis_time *time)
+{
+    int error = b->error;
+
+    if (!error && b->n_sent * KVL_REDIS_FIELD_BYTES + b->fill_bytes != b->bytes)
+        error = EINVAL;
+    if (!error && b->fill_bytes)
+        error = send_next(b, b->field, b->fill_bytes, time);
+    if (!error)
+        error = count_fields(b, time);
+    if (!error)
+        error = ask(b, "RENAME", b->temp, b->key, time);
+    if (!error)
+        error = ask_to_expire(b, b->key, b->redis->params.expire_s, time);
+    if (error)
+        return error;
+    error = kvl_redis_confirm(b->redis, b->link, time);
+    (void)kvl_redis_confirm(b->redis, b->link, time); /* if not, it goes within a minute */
+    return error;
+}
+
+/* What was written goes now; if the server cannot be told, within a minute. */
+static void abandon(kvl_redis_blob *b, kvl_redis_time *time)
+{
+    (void)catch_up(b, 0, time);
+    if (ask(b, "UNLINK", b->temp, NULL, time) == 0)
+        (void)kvl_redis_confirm(b->redis, b->link, time);
+}
+
+int kvl_redis_end(void *blob, bool want_commit)
+{
+    kvl_redis_blob *b = blob;
+    kvl_redis_time time = kvl_redis_time_of(UINT64_MAX);
+    int error = 0;
+
+    if (kvl_redis_in_child(b->redis))
+        error = b->is_put || want_commit ? ECHILD : 0;
+    else if (want_commit)
+        error = b->is_put ? commit(b, &time) : EINVAL;
+    if (b->is_put && (error || !want_commit) && error != ECHILD && !b->link->is_broken)
+        abandon(b, &time);
+    end_blob(b);
+    return error;
+}
