@@ -116,6 +116,27 @@ static void rows_are_read_in_any_order(void **state)
     assert_true(has_blob(&r->ops, 3)); /* on the same connection: nothing is left on it */
 }
 
+/* What was asked for ahead is taken from the connection, which the next call uses. */
+static void a_get_may_end_early(void **state)
+{
+    struct redis_rig *r = *state;
+    uint8_t byte;
+    void *blob;
+
+    start_server(r, NULL);
+    open_redis(r);
+    assert_int_equal(put(&r->ops, 1, 8 * MIB), 0);
+    long long id = ask_server(r, "CLIENT ID");
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(r->ops.open(r->ops.ctx, blob_name(1), 0, &blob), 0);
+        assert_int_equal(r->ops.read(blob, 0, &byte, 1, 1000), 0);
+        assert_int_equal(r->ops.close(blob, false), 0);
+        assert_true(has_blob(&r->ops, 1));
+        assert_false(has_blob(&r->ops, 2));
+    }
+    assert_int_equal(ask_server(r, "CLIENT ID"), id + 1); /* that of this question */
+}
+
 static void a_blob_is_visible_whole_or_not_at_all(void **state)
 {
     struct redis_rig *r = *state;
@@ -551,6 +572,7 @@ int main(void)
         REDIS_TEST(parameters_are_looked_at),
         REDIS_TEST(sizes_and_steps_are_the_callers),
         REDIS_TEST(rows_are_read_in_any_order),
+        REDIS_TEST(a_get_may_end_early),
         REDIS_TEST(a_blob_is_visible_whole_or_not_at_all),
         REDIS_TEST(blobs_expire_unless_used),
         REDIS_TEST(many_names_at_once),
