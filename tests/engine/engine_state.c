@@ -156,6 +156,21 @@ static int fill_window(const side *s, uint32_t slot, uint32_t n)
     return kvlazy_end_batch(s->window) == KVLAZY_OK ? status : KVLAZY_ESTATE;
 }
 
+/* A cell has few owners here. */
+static bool slot_owns(const side *s, uint32_t stream, uint32_t cell, uint32_t slot)
+{
+    kvlazy_seq_id owner[8];
+    uint32_t n;
+    bool yes = false;
+
+    if (kvlazy_cell_owners(s->window, stream, cell, owner, 8, &n) == KVLAZY_OK) {
+        for (uint32_t i = 0; i < n && i < 8; i++) {
+            yes |= owner[i] == (kvlazy_seq_id)slot;
+        }
+    }
+    return yes;
+}
+
 /* Every position of the window is there, with its row. */
 static bool window_is_whole(const side *s, uint32_t slot, uint32_t n)
 {
@@ -167,7 +182,7 @@ static bool window_is_whole(const side *s, uint32_t slot, uint32_t n)
         return false;
     }
     for (uint32_t cell = 0; cell < view.n_cell; cell++) {
-        n_right += view.pos[cell] >= 0 && view.owner[cell] >> slot & 1 &&
+        n_right += view.pos[cell] >= 0 && slot_owns(s, stream, cell, slot) &&
                    *window_row(s, stream, cell) == (unsigned char)(view.pos[cell] + 1);
     }
     return n_right == WINDOW && kvlazy_seq_pos_max(s->window, (kvlazy_seq_id)slot) + 1 == (kvlazy_pos)n;
