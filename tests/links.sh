@@ -43,7 +43,7 @@ names()
         }
         tell_all(line, "(base|host|memory|tokens|core|state|store|ggml|api|extra)/[a-z_]+[.][ch]", "src/")
         tell_all(line, "kvlazy/[a-z_]+[.]h", "include/")
-        tell_all(line, "(src|include|bench|tests|docs)/[a-z_/]+([.][a-z]+)?", "")
+        tell_all(line, "(src|include|bench|tests|docs)/[a-z_/-]+([.][a-z]+)?", "")
     }' "$@"
 }
 

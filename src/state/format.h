@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * format: the bytes of a state, version 1, as structs and as checks of them. docs/state-format.md draws them. Pure: the
- * writer fills these in, the reader believes none of them before it was checked here. Whoever reads a state may have
- * got it from anywhere.
+ * writer fills these in, the reader believes none of them before it was checked here: a state may
+ * come from anywhere.
  *
  *     head | NOTE | for each linked cache: SHAP SEQS POSN PLAN OWNR | for each linked cache: ROWS, one a tensor |
  *
@@ -76,7 +76,7 @@ typedef struct kvl_state_seq {
 } kvl_state_seq;
 
 /* POSN: n_token positions, ascending in each sequence. PLAN: with planes n_token of y, then n_token of x. OWNR: of a
- * cache, for each token how many own it, then who, by id. ROWS: n_token rows of one tensor, row-major. */
+ * cache, for each token how many own it, then their ids. ROWS: n_token rows of one tensor, row-major. */
 
 _Static_assert(sizeof(kvl_state_head) == 48 && sizeof(kvl_state_frame) == 16 && sizeof(kvl_state_shape) == 104 &&
                    sizeof(kvl_state_tensor) == 16 && sizeof(kvl_state_seq) == 16,

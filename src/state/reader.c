@@ -58,7 +58,7 @@ static int get_section(reader *r, uint32_t name, void **array, uint64_t bytes)
 
 /* ------------------------------------------------------------------------------------------- head and note */
 
-/* Bytes of a note that nobody wants pass through the buffer. */
+/* Bytes of a note that is not asked for pass through the buffer. */
 static int skip_bytes(reader *r, uint64_t bytes)
 {
     int status = KVLAZY_OK;

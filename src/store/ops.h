@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ops: the table of functions of a place for blobs, as one that somebody else filled or wants filled.
+ * ops: the table of functions of a place for blobs, as an embedder filled it or wants it filled.
  */
 #ifndef KVL_STORE_OPS_H
 #define KVL_STORE_OPS_H

@@ -258,6 +258,6 @@ int kvlazy_store_redis(const kvlazy_redis_params *theirs, kvlazy_store_ops *ops)
         .destroy = redis_destroy,
         .size = kvl_redis_size,
     };
-    kvl_struct_copy(ops, ops->struct_size, &table, sizeof table);
+    kvl_struct_fill(ops, &table, sizeof table);
     return KVLAZY_OK;
 }

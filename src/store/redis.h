@@ -67,7 +67,7 @@ kvl_redis_time kvl_redis_time_of(uint64_t max_ms);
 /* The address of a host as a number, of at most `bytes`. False: it is not found. */
 bool kvl_redis_look_up(const char *host, char *address, size_t bytes);
 
-/* A connection that has said who it is. 0, EHOSTDOWN while the server is left alone, or why it is not to be had. */
+/* A connection that is logged in. 0, EHOSTDOWN while the server is left alone, or why it is not to be had. */
 int kvl_redis_take(kvl_redis *redis, kvl_redis_link **link);
 
 /* Broken ones are closed. In a forked child all are. */

@@ -244,7 +244,7 @@ void kvl_redis_close(kvl_redis_link *link)
     free(link);
 }
 
-/* Says who we are and what we want. The first refusal, or what went wrong. */
+/* Logs in and chooses the database. The first refusal, or what went wrong. */
 static int introduce(kvl_redis *redis, kvl_redis_link *link)
 {
     const kvlazy_redis_params *p = &redis->params;

@@ -310,6 +310,6 @@ int kvlazy_store_tiers(const kvlazy_store_ops *near, const kvlazy_store_ops *far
         .destroy = tiers_destroy,
         .size = tiers_size,
     };
-    kvl_struct_copy(ops, ops->struct_size, &table, sizeof table);
+    kvl_struct_fill(ops, &table, sizeof table);
     return KVLAZY_OK;
 }
