@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,6 +39,7 @@ int place_teardown(void **state)
 
     close_place(p);
     int leaked = n_open_files() - p->n_open_files;
+    (void)umount2(p->path, MNT_DETACH); /* what a test that failed has mounted there */
     remove_tree(p->path);
     free(p);
     assert_int_equal(leaked, 0);

@@ -231,6 +231,7 @@ long __wrap_syscall(long number, ...)
     case SYS_io_submit:
         if (fail_os.odd_blocks)
             return refuse(EINVAL);
+        fail_os.n_submit++;
         break;
     case SYS_io_getevents:
         return get_events(arg[0], arg[1], arg[2], (struct io_event *)arg[3], (struct timespec *)arg[4]);

@@ -25,6 +25,7 @@ struct fail_os {
     bool hangs;          /* no request that was handed to the kernel comes back, until this is false again */
     int bad_answer;      /* the next of them comes back with this: a number of bytes, or a negative errno value */
     int n_sync;          /* calls of sync_file_range */
+    int n_submit;        /* requests that were handed to the kernel */
 };
 extern struct fail_os fail_os;
 

@@ -186,6 +186,33 @@ static void rows_are_read_in_any_order(void **state)
     assert_int_equal(p->ops.close(blob, true), EINVAL);
 }
 
+/* As many requests at once as there are pieces, but for a reader that jumps only what it wants. */
+static void reading_in_order_reads_ahead(void **state)
+{
+    static const struct {
+        uint64_t at;
+        int n_submit;
+    } rows[] = {{0, 4}, {10, 0}, {300000, 1}, {600000, 1}, {3 << 20, 1}, {1 << 20, 1}, {5, 4}};
+    struct place *p = *state;
+    uint8_t byte;
+    void *blob;
+
+    open_place(p, GIB);
+    fail_os.n_submit = 0;
+    assert_int_equal(put(&p->ops, 1, 4 << 20), 0);
+    if (!fail_os.n_submit)
+        skip(); /* a file system without O_DIRECT, or a kernel without requests */
+    assert_int_equal(fail_os.n_submit, 16);
+    assert_int_equal(p->ops.open(p->ops.ctx, blob_name(1), 0, &blob), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fail_os.n_submit = 0;
+        assert_int_equal(p->ops.read(blob, rows[i].at, &byte, 1, 1000), 0);
+        assert_int_equal(byte, blob_byte(1, rows[i].at));
+        assert_int_equal(fail_os.n_submit, rows[i].n_submit);
+    }
+    assert_int_equal(p->ops.close(blob, false), 0);
+}
+
 static void a_blob_is_visible_whole_or_not_at_all(void **state)
 {
     struct place *p = *state;
@@ -560,6 +587,7 @@ int main(void)
         PLACE_TEST(it_must_be_a_directory),
         PLACE_TEST(sizes_and_steps_are_the_callers),
         PLACE_TEST(rows_are_read_in_any_order),
+        PLACE_TEST(reading_in_order_reads_ahead),
         PLACE_TEST(a_blob_is_visible_whole_or_not_at_all),
         PLACE_TEST(what_is_there_stays),
         PLACE_TEST(a_dropped_blob_is_read_to_its_end),
