@@ -99,6 +99,7 @@ void has_shrunk(struct world *called, bool force, enum packs packs)
     const char *wrong;
     int n = 0;
 
+    heed_answers(called);
     for (struct world *x = called->first; x; x = x->next) {
         tell_model(x);
         after = x->m;
@@ -108,7 +109,6 @@ void has_shrunk(struct world *called, bool force, enum packs packs)
         all[n] = (struct model_shrunk){&x->m, &left[n], x->target, 0};
         n++;
     }
-    heed_answers(called);
     wrong = model_judge(all, n, force);
     if (wrong)
         broken(called, wrong, __LINE__);

@@ -77,6 +77,23 @@ static uint32_t cell_answers(const struct model *m, const struct model_plan *p, 
     return m->n_freed[s][c] == over->n_freed ? FINE : FINE | NOT_VALID;
 }
 
+/* A sequence that is empty, and was cut or half copied since prepare, may not begin above 0 any more. */
+static bool begins_anew(const struct model *m, const struct model_plan *p, int u, bool sure)
+{
+    for (uint32_t q = 0; q < m->n_seq; q++) {
+        int32_t low = INT32_MAX;
+
+        if (p->expect[u][q] != -1 || model_max(m, q) >= 0 || !m->evicted[q] || (sure && m->again[q]))
+            continue;
+        for (int i = 0; i < p->n_token; i++)
+            if (p->token[i].owners >> q & 1 && p->token[i].pos < low)
+                low = p->token[i].pos;
+        if (low)
+            return true;
+    }
+    return false;
+}
+
 static bool ends_moved(const struct model *m, const struct model_plan *p, int u)
 {
     for (uint32_t q = 0; q < m->n_seq; q++)
@@ -87,7 +104,7 @@ static bool ends_moved(const struct model *m, const struct model_plan *p, int u)
 
 uint32_t model_plan_answers(const struct model *m, const struct model_plan *p, int u, const struct model_token *t, int n)
 {
-    bool moved = ends_moved(m, p, u);
+    bool moved = ends_moved(m, p, u) || begins_anew(m, p, u, true);
     uint32_t answers = 0, must = 0;
 
     if (p->applied[u] || !same_tokens(p, u, t, n))
@@ -98,7 +115,7 @@ uint32_t model_plan_answers(const struct model *m, const struct model_plan *p, i
         answers |= of_cell & NOT_VALID;
         must |= of_cell & FINE ? 0 : NOT_VALID;
     }
-    answers |= moved ? NOT_NEXT : 0;
+    answers |= moved || begins_anew(m, p, u, false) ? NOT_NEXT : 0;
     return moved || must ? answers : answers | FINE;
 }
 

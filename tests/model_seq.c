@@ -104,12 +104,15 @@ bool model_remove(struct model *m, int32_t seq, int32_t p0, int32_t p1)
         if (m->shrink == MODEL_WHOLE && tears(m, s, p0, p1))
             return false;
     for (uint32_t s = lo; s < hi && !is_empty(p0, p1); s++) {
+        bool had = model_max(m, s) >= 0 || m->elsewhere[s].max >= 0;
+
         model_take(m, s, p0, p1);
         if (p0 <= 0 && p1 < 0) {
             m->evicted[s] = m->again[s] = m->unclear[s] = false;
             memset(m->lost[s], 0, sizeof m->lost[s]);
         }
-        model_refill(m, s, p0 < 0 ? 0 : p0, p1 < 0 ? INT32_MAX : p1);
+        if (had) /* where nothing is nothing goes, and no mark changes */
+            model_refill(m, s, p0 < 0 ? 0 : p0, p1 < 0 ? INT32_MAX : p1);
     }
     return true;
 }
@@ -346,7 +349,7 @@ static void move_cell(struct model *m, uint32_t s, uint32_t c, const struct moti
 int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t delta, int32_t divisor)
 {
     uint32_t s = model_stream(m, seq), owners = 0;
-    bool moves[MODEL_CELLS] = {false};
+    bool moves[MODEL_CELLS] = {false}, any = false;
     struct motion motion = {moves, delta, divisor};
     int status;
 
@@ -357,9 +360,12 @@ int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t de
     for (uint32_t c = 0; c < m->kv_size; c++) {
         moves[c] = holds(m, seq, c) && inside(m->pos[s][c], p0, p1);
         owners |= moves[c] ? m->own[s][c] : 0;
+        any = any || (moves[c] && goes_to(&motion, m->pos[s][c]) != m->pos[s][c]);
         if (moves[c] && m->pos[s][c] + delta > INT32_MAX - 1)
             return MODEL_RANGE;
     }
+    if (!any) /* 0 / d is 0 */
+        return MODEL_OK;
     status = move_of_whole(m, s, &motion);
     if (status == MODEL_NOT_SUPPORTED)
         return status;
