@@ -77,6 +77,11 @@ uint32_t pick(struct world *w, uint32_t n)
     return w->random % n;
 }
 
+bool left_out(const struct world *w, const char *name)
+{
+    return w->first->without && strstr(w->first->without, name);
+}
+
 void broken(struct world *w, const char *fact, int line)
 {
     print_error("%s, seed %" PRIu32 ", operation %d, %s: %s%s\n", w->first->shape->name, w->first->seed, w->first->op,
@@ -215,7 +220,7 @@ void world_step(struct world *w)
         total += ops[k].weight;
     for (chosen = pick(w, total); chosen >= ops[i].weight; i++)
         chosen -= ops[i].weight;
-    if (w->without && strstr(w->without, ops[i].name))
+    if (left_out(w, ops[i].name))
         return;
     sights.n_step++;
     kindle(w);

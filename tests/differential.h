@@ -76,6 +76,7 @@ void world_close(struct world *w);
 
 /* What the files of the driver do for one another. */
 uint32_t pick(struct world *w, uint32_t n); /* one of n */
+bool left_out(const struct world *w, const char *name);
 void pass_time(struct world *w, uint64_t ms);
 void read_cells(struct world *w, struct model *into);
 

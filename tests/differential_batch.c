@@ -272,12 +272,26 @@ void open_batch(struct world *w)
         x->m.open = true;
 }
 
+/* A batch is open, or a failed prepare closed it after an apply. */
+static bool is_due(const struct world *w)
+{
+    bool due = w->m.open;
+
+    for (const struct world *x = w->first; x; x = x->next)
+        for (uint32_t q = 0; q < x->m.n_seq; q++)
+            due = due || x->m.in_batch[q];
+    return due;
+}
+
+/* Without one nothing happens. */
 void end_batch(struct world *w)
 {
+    bool due = is_due(w);
+
     ok(CALL(w, kvlazy_end_batch(any(w)->r->cache)));
     for (struct world *x = w->first; x; x = x->next)
         model_end(&x->m);
-    for (struct world *x = w->first; x; x = x->next)
+    for (struct world *x = w->first; x && due; x = x->next)
         has_decayed(x);
 }
 

@@ -5,14 +5,12 @@
  */
 #include "differential.h"
 
-#include <string.h>
-
 #include "fail_alloc.h"
 
 void kindle(struct world *w)
 {
     w->fire.kind = pick(w, 10) ? FIRE_NONE : 1 + (int)pick(w, 3);
-    if (w->without && strstr(w->without, "fire"))
+    if (left_out(w, "fire"))
         w->fire.kind = FIRE_NONE;
     w->fire.hit = false;
 }

@@ -163,7 +163,7 @@ void op_poll(struct world *w)
     struct world *called = any(w);
     uint64_t next;
 
-    if (!w->m.open && !w->first->fire.kind && !pick(w, 5)) {
+    if (!w->m.open && !w->first->fire.kind && !left_out(w, "disturb") && !pick(w, 5)) {
         op_poll_disturbed(w, called);
         return;
     }

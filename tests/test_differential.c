@@ -8,7 +8,8 @@
  *     KVLAZY_TEST_STEPS    how many operations all shapes get together
  *     KVLAZY_TEST_OPS      how many one shape gets
  *     KVLAZY_TEST_SHAPE    a shape that alone is run (* and ? match)
- *     KVLAZY_TEST_WITHOUT  names of operations that are left out, and fire: nothing is refused
+ *     KVLAZY_TEST_WITHOUT  names of operations that are left out; fire: nothing is refused; disturb: no batch is opened
+ *                          inside on_evict
  *
  * A million operations take a few minutes in a release build:
  *
