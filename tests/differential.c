@@ -309,4 +309,5 @@ void world_close(struct world *w)
     }
     free(w->next);
     w->next = NULL;
+    w->r = NULL;
 }

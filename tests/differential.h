@@ -44,11 +44,11 @@ struct world {
     uint64_t n_opened; /* batches so far */
     uint64_t n_asked;  /* questions of on_evict so far */
     struct fire {
-        int kind; /* what refuses in this step; FIRE_NONE: nothing does */
-        bool hit; /* the last call met a refusal */
+        int kind;  /* what refuses in this step; FIRE_NONE: nothing does */
+        bool hit;  /* the last call met a refusal */
         bool sore; /* pages are where they should not be for a while, since something refused */
     } fire;
-    bool parted; /* what one cache did, a linked one refused */
+    bool parted;         /* what one cache did, a linked one refused */
     const char *without; /* names of operations that are left out */
 
     struct model_token token[MODEL_TOKENS];
@@ -137,7 +137,7 @@ void make_good(struct world *w);                  /* after a fire: everything wo
 /* Questions of on_evict. */
 void begin_asking(struct world *called);
 void heed_answers(struct world *called); /* before the losses are judged */
-void keep_word(struct world *called);                /* and after */
+void keep_word(struct world *called);    /* and after */
 void op_poll_disturbed(struct world *w, struct world *called);
 
 /* Moves together in the models what should be; false: a budget is in the way of some of it. */

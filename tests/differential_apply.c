@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * See differential.h: apply and undo of any slot at any time, a stale one too, against what the model's plan says of it.
- * A slot is known by what it points at: one of an earlier prepare may name the same place as one of this.
+ * See differential.h: apply and undo of any slot at any time, a stale one too, against what the model's plan says of
+ * it. A slot is known by what it points at: one of an earlier prepare may name the same place as one of this.
  */
 #include "differential.h"
 

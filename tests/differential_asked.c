@@ -53,7 +53,7 @@ void keep_word(struct world *called)
 
         if (is_veto(called, i))
             continue;
-        HOLDS(called, asked->pos >= 0 || max < 0);   /* told that all goes, and tokens stayed */
+        HOLDS(called, asked->pos >= 0 || max < 0);  /* told that all goes, and tokens stayed */
         HOLDS(called, vetoed || asked->pos == max); /* what was asked is what happened */
         HOLDS(called, asked->pos <= max);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * See differential.h: what an engine may do between prepare and apply. Each slot is then applied as it comes, in order or
- * not, once or twice, with its own ubatch or another one, before or after its batch ended, and taken back.
+ * See differential.h: what an engine may do between prepare and apply. Each slot is then applied as it comes, in order
+ * or not, once or twice, with its own ubatch or another one, before or after its batch ended, and taken back.
  */
 #include "differential.h"
 
@@ -13,17 +13,28 @@ static void prepare_again(struct world *w)
         end_batch(w); /* on every way out */
 }
 
+/* One of an earlier prepare, if it names nothing, or the caches are not linked. */
+static void undo_former(struct world *w, uint32_t u)
+{
+    struct world *x = any(w);
+
+    if (x->former[u].cell && (!w->next || slot_number(x, &x->former[u]) < 0))
+        undo_slot(x, &x->former[u]);
+}
+
 static void undo_any(struct world *w)
 {
     uint32_t u = pick(w, MODEL_UBATCHES - 1);
-    bool former = !pick(w, 6);
-    struct world *all[MODEL_LINKED];
 
-    for (int i = 0, n = shuffled(w, all); i < n; i++)
-        if (all[i]->planned[u].cell && (!former || all[i]->former[u].cell)) {
-            sights.undone_late += !former && (int)u < all[i]->plan.n_ubatch && all[i]->plan.applied[u];
-            undo_slot(all[i], former ? &all[i]->former[u] : &all[i]->planned[u]);
-        }
+    if (!pick(w, 6)) {
+        undo_former(w, u);
+        return;
+    }
+    for (struct world *x = w; x; x = x->next)
+        if ((int)u >= x->plan.n_ubatch || (w->next && x->plan.stale)) /* linked ones take the same back, or nothing */
+            return;
+    sights.undone_late += w->plan.applied[u];
+    undo_all(w, (int)u);
 }
 
 /* A slot with another ubatch, or one of an earlier prepare: only a right one is applied in all. */
@@ -51,9 +62,8 @@ static void interfere(struct world *w)
     static const struct {
         uint32_t weight;
         void (*run)(struct world *);
-    } ops[] = {{10, op_remove}, {14, op_copy},   {10, op_move},     {1, op_keep},
-               {12, undo_any},  {5, turn_over},  {5, apply_wrong},  {3, prepare_again},
-               {2, op_poll},    {1, op_trim},    {3, op_shift_done}};
+    } ops[] = {{10, op_remove},  {14, op_copy},      {10, op_move}, {1, op_keep}, {12, undo_any},    {5, turn_over},
+               {5, apply_wrong}, {3, prepare_again}, {2, op_poll},  {1, op_trim}, {3, op_shift_done}};
     uint32_t total = 0, chosen;
     size_t i = 0;
 

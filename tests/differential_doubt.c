@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * See differential.h: the mark of a sequence that was cut. It shows only where the sequence is empty and a batch begins
- * above 0, so that this goes there: it idles, does what leaves a mark alone or takes it along, empties a sequence without
- * saying so whole, and begins.
+ * above 0, so that this goes there: it idles, does what leaves a mark alone or takes it along, empties a sequence
+ * without saying so whole, and begins.
  */
 #include "differential.h"
 

@@ -87,8 +87,8 @@ static void has_packed(struct world *called, uint32_t streams)
         had[i++] = x->m.n_moved;
     pack(called, streams);
     i = 0;
-    for (struct world *x = called->first; x; x = x->next)
-        x->plan.stale = x->plan.stale || x->m.n_moved != had[i++];
+    for (struct world *x = called->first; x; x = x->next, i++)
+        x->plan.stale = x->plan.stale || x->m.n_moved != had[i];
 }
 
 void has_shrunk(struct world *called, bool force, enum packs packs)

@@ -121,7 +121,8 @@ static int copy_under_fire(kvlazy_cache *cache, kvlazy_seq_id src, kvlazy_seq_id
     return CALL(copying, kvlazy_seq_cp(cache, src, dst, p0, p1));
 }
 
-static void has_not_copied(struct world *w, int status, uint32_t dst, char *before)
+/* n tokens were to come. */
+static void has_not_copied(struct world *w, int status, uint32_t dst, uint32_t n, char *before)
 {
     if (w->first->fire.hit && w->first->fire.kind == FIRE_DECOMMIT) /* some of what makes room may have gone */
         free(before);
@@ -129,7 +130,7 @@ static void has_not_copied(struct world *w, int status, uint32_t dst, char *befo
         unchanged(w->r, before);
     sights.copies_refused += status != KVLAZY_ENOTSUP;
     sights.not_for_whole += status == KVLAZY_ENOTSUP;
-    if (status != KVLAZY_ENOTSUP)
+    if (status != KVLAZY_ENOTSUP && n)
         model_copy_failed(&w->m, dst);
 }
 
@@ -147,11 +148,11 @@ static int copy_in(struct world *w, uint32_t src, uint32_t dst, kvlazy_pos p0, k
     after = w->m;
     want = model_copy(&after, src, dst, p0, p1, to, &n_to);
     if (status) {
-        HOLDS(w, (status == KVLAZY_ENOTSUP && want == MODEL_PERHAPS) || status == status_of(want) ||
-                     (status == KVLAZY_EBUDGET && want == MODEL_OK && w->budget &&
-                      is_right_refusal(w, dst, to, n_to)) ||
-                     (want == MODEL_OK && may_lack(w, status)));
-        has_not_copied(w, status, dst, before);
+        HOLDS(w,
+              (status == KVLAZY_ENOTSUP && want == MODEL_PERHAPS) || status == status_of(want) ||
+                  (status == KVLAZY_EBUDGET && want == MODEL_OK && w->budget && is_right_refusal(w, dst, to, n_to)) ||
+                  ((want == MODEL_OK || want == MODEL_FULL) && may_lack(w, status)));
+        has_not_copied(w, status, dst, model_count(&w->m, src, p0, p1), before);
         return status;
     }
     free(before);

@@ -109,7 +109,7 @@ void model_keep(struct model *m, uint32_t seq);
 enum { MODEL_OK, MODEL_RANGE, MODEL_FULL, MODEL_NOT_SUPPORTED, MODEL_PERHAPS };
 /* A copy; the cells that get rows of another stream's are left in `to` (their number is answered). */
 int model_copy(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1, uint32_t *to, uint32_t *n_to);
-void model_copy_failed(struct model *m, uint32_t dst); /* for want of room */
+void model_copy_failed(struct model *m, uint32_t dst);                             /* for want of room */
 uint32_t model_count(const struct model *m, uint32_t seq, int32_t p0, int32_t p1); /* its cells in a range */
 /* Positions become (pos + delta) / divisor. */
 int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t delta, int32_t divisor);

@@ -102,7 +102,8 @@ static bool ends_moved(const struct model *m, const struct model_plan *p, int u)
     return false;
 }
 
-uint32_t model_plan_answers(const struct model *m, const struct model_plan *p, int u, const struct model_token *t, int n)
+uint32_t model_plan_answers(const struct model *m, const struct model_plan *p, int u, const struct model_token *t,
+                            int n)
 {
     bool moved = ends_moved(m, p, u) || begins_anew(m, p, u, true);
     uint32_t answers = 0, must = 0;

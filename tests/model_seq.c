@@ -223,7 +223,7 @@ static int copy_of_whole(const struct model *m, uint32_t src, uint32_t dst, int3
     if (tears(m, src, p0, p1) || tears(m, dst, p0, p1))
         return MODEL_NOT_SUPPORTED;
     return model_count(m, src, p0, p1) && model_max(m, dst) >= 0 && !model_count(m, dst, p0, p1) ? MODEL_PERHAPS
-                                                                                               : MODEL_OK;
+                                                                                                 : MODEL_OK;
 }
 
 int model_copy(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1, uint32_t *to, uint32_t *n_to)

@@ -30,9 +30,20 @@ static uint32_t number(const char *name, uint32_t otherwise)
     return text ? (uint32_t)strtoul(text, NULL, 10) : otherwise;
 }
 
+static struct world w;
+
+/* However a finding came to light, it says where. */
+static int say_where(void **state)
+{
+    (void)state;
+    if (w.r)
+        print_error("%s, seed %" PRIu32 ", operation %d, %s: it ended here\n", w.shape->name, w.seed, w.op, w.what);
+    w.r = NULL;
+    return 0;
+}
+
 static void run_shape(void **state)
 {
-    static struct world w;
     uint32_t seed = number("KVLAZY_TEST_SEED", 1), n_step = number("KVLAZY_TEST_STEPS", 0);
     uint32_t n_op = n_step ? n_step / (uint32_t)n_shape + 1 : number("KVLAZY_TEST_OPS", OPS);
 
@@ -90,7 +101,7 @@ int main(void)
     if (getenv("KVLAZY_TEST_SHAPE"))
         cmocka_set_test_filter(getenv("KVLAZY_TEST_SHAPE"));
     for (; n < n_shape && n < MOST_SHAPES; n++)
-        tests[n] = (struct CMUnitTest){shapes[n].name, run_shape, NULL, NULL, (void *)(uintptr_t)&shapes[n]};
+        tests[n] = (struct CMUnitTest){shapes[n].name, run_shape, NULL, say_where, (void *)(uintptr_t)&shapes[n]};
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(it_came_across_everything);
     return _cmocka_run_group_tests("tests", tests, (size_t)n, NULL, NULL);
 }
