@@ -7,8 +7,11 @@
 
 #include <string.h>
 
+/* It may lose tokens: it was not used for long enough, and on_evict did not say keep. */
 static bool idle(const struct model *m, uint32_t seq, bool force)
 {
+    if (m->veto[seq] > m->now)
+        return false;
     return force || (m->idle_ms && m->now >= m->stamp[seq] && m->now - m->stamp[seq] >= m->idle_ms);
 }
 
@@ -292,8 +295,8 @@ static void accept(struct model *m, const struct model *after, uint64_t n_cut)
     for (uint32_t q = 0; q < m->n_seq; q++)
         if (model_max(m, q) != model_max(after, q)) {
             m->evicted[q] = true;
-            m->again[q] = model_max(after, q) >= 0;
-            if (!m->again[q]) /* nothing is left that could miss it */
+            m->again[q] = false;
+            if (model_max(after, q) < 0) /* nothing is left that could miss it */
                 memset(m->lost[q], 0, sizeof m->lost[q]);
         }
     for (uint32_t s = 0; s < m->n_stream; s++)
