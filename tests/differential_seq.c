@@ -12,21 +12,31 @@ static void choose_range(struct world *w, uint32_t seq, kvlazy_pos *p0, kvlazy_p
     *p1 = pick(w, 2) ? *p0 + (kvlazy_pos)pick(w, 30) - 2 : -1;
 }
 
-static void remove_in(struct world *w, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
+static int remove_in(struct world *w, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
 {
+    char *before = w->first->fire.kind ? rig_dump(w->r) : NULL;
     int status = CALL(w, kvlazy_seq_rm(w->r->cache, seq, p0, p1));
 
     tell_model(w);
+    if (status == KVLAZY_ENOMEM && may_lack(w, status)) { /* what stays on both sides of a range needs room */
+        unchanged(w->r, before);
+        return status;
+    }
+    free(before);
     expect(status, model_remove(&w->m, seq, p0, p1) ? KVLAZY_OK : KVLAZY_ENOTSUP);
     carry_torn(w);
+    return KVLAZY_OK;
 }
 
 void remove_range(struct world *w, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
 {
     struct world *all[MODEL_LINKED];
 
-    for (int i = 0, n = shuffled(w, all); i < n; i++)
-        remove_in(all[i], seq, p0, p1);
+    int n = shuffled(w, all), n_refused = 0;
+
+    for (int i = 0; i < n; i++)
+        n_refused += remove_in(all[i], seq, p0, p1) != KVLAZY_OK;
+    w->first->parted = w->first->parted || (n_refused && n_refused < n);
 }
 
 void op_remove(struct world *w)
