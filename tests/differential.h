@@ -105,7 +105,8 @@ void begin_at(struct world *w, uint32_t q, kvlazy_pos pos, int n); /* a batch of
 void op_poll_now(struct world *w, struct world *called);
 void adopt_places(struct world *w);
 void has_decayed(struct world *w);
-void may_keep_initial(struct world *w); /* sets the targets */
+void may_keep_initial(struct world *w);         /* sets the targets */
+void may_keep(struct world *w, uint32_t cells); /* 0: all */
 enum packs { PACKS_RESTED, PACKS_ALL, PACKS_NONE };
 void has_shrunk(struct world *called, bool force, enum packs packs);
 
@@ -136,8 +137,9 @@ void make_good(struct world *w);                  /* after a fire: everything wo
 
 /* Questions of on_evict. */
 void begin_asking(struct world *called);
-void heed_answers(struct world *called); /* before the losses are judged */
-void keep_word(struct world *called);    /* and after */
+uint32_t curbed(const struct world *called, bool force); /* a bit a sequence */
+void heed_answers(struct world *called);                 /* after that, and before the losses are judged */
+void keep_word(struct world *called);                    /* and after */
 void op_poll_disturbed(struct world *w, struct world *called);
 
 /* Moves together in the models what should be; false: a budget is in the way of some of it. */

@@ -35,9 +35,28 @@ void heed_answers(struct world *called)
         called->first->n_asked++;
         sights.asked++;
         sights.vetoed += is_veto(called, i);
+        for (struct world *x = called->first; x; x = x->next)
+            x->m.agreed[q] = !is_veto(called, i);
         for (struct world *x = called->first; x && is_veto(called, i); x = x->next)
             x->m.veto[q] = x->m.now + (x->m.idle_ms ? x->m.idle_ms : 1);
     }
+}
+
+/* Sequences that lose what they agreed to and no more: in a poll those that agreed before; with a keep among the
+ * answers those that had agreed by then, for each is asked once; and for want of memory shared cells stay. */
+uint32_t curbed(const struct world *called, bool force)
+{
+    const struct fire *fire = &called->first->fire;
+    uint32_t curbed = 0, asked = 0;
+    bool vetoed = false;
+
+    for (uint32_t q = 0; q < called->m.n_seq && !force; q++)
+        curbed |= (uint32_t)called->m.agreed[q] << q;
+    for (int i = 0; i < called->r->n_evict; i++) {
+        vetoed = vetoed || is_veto(called, i);
+        asked |= 1u << called->r->evict[i].seq;
+    }
+    return fire->hit && fire->kind == FIRE_ALLOC ? UINT32_MAX : curbed | (vetoed ? asked : 0);
 }
 
 /* What was agreed to is what is there now; with a keep among the answers all that is sure is that -1 was true. */

@@ -87,6 +87,7 @@ void make_good(struct world *w)
     }
     begin_asking(called);
     ok(kvlazy_trim(called->r->cache, 0));
+    may_keep(w, 0);
     has_shrunk(called, true, PACKS_NONE);
     for (struct world *x = w->first; x; x = x->next) {
         adopt_places(x);

@@ -95,7 +95,7 @@ void has_shrunk(struct world *called, bool force, enum packs packs)
 {
     static struct model after, left[MODEL_LINKED];
     struct model_shrunk all[MODEL_LINKED];
-    uint32_t lost[MODEL_LINKED];
+    uint32_t lost[MODEL_LINKED], held = curbed(called, force);
     const char *wrong;
     int n = 0;
 
@@ -106,7 +106,7 @@ void has_shrunk(struct world *called, bool force, enum packs packs)
         read_cells(x, &after);
         model_left(&x->m, &after, &left[n]);
         lost[n] = streams_that_lost(&x->m, &left[n]);
-        all[n] = (struct model_shrunk){&x->m, &left[n], x->target, 0};
+        all[n] = (struct model_shrunk){&x->m, &left[n], x->target, held, 0};
         n++;
     }
     wrong = model_judge(all, n, force);
@@ -123,7 +123,7 @@ void may_keep_initial(struct world *w)
         x->target = x->m.idle_ms ? x->m.initial : x->m.kv_size;
 }
 
-static void may_keep(struct world *w, uint32_t cells)
+void may_keep(struct world *w, uint32_t cells)
 {
     for (struct world *x = w->first; x; x = x->next)
         x->target = cells ? cells : x->m.kv_size;
@@ -133,16 +133,22 @@ void op_poll_now(struct world *w, struct world *called)
 {
     uint64_t next;
     char *before[MODEL_LINKED];
+    uint32_t held;
     int n = 0;
 
     begin_asking(called);
     ok(CALL(w, poll_next(called->r, &next)));
+    held = curbed(called, false);
     settle_batch(w);
     may_keep_initial(w);
     has_shrunk(called, false, PACKS_RESTED);
     if (w->first->fire.sore)
         return;
-    HOLDS(w, next);
+    if (!next) { /* what agreed lost that, and has more to lose */
+        HOLDS(w, held);
+        op_poll_now(w, called);
+        return;
+    }
     for (struct world *x = w->first; x; x = x->next) {
         has_decayed(x);
         HOLDS(x, next != UINT64_MAX || !x->m.idle_ms || stats(x->r).touched_bytes == cover(x->r));

@@ -329,6 +329,7 @@ void model_apply(struct model *m, const struct model_token *t, int n, int ubatch
 
 void model_use(struct model *m, uint32_t seq)
 {
+    m->agreed[seq] = false;
     m->stamp[seq] = m->active[model_stream(m, seq)] = m->now;
     m->awake[model_stream(m, seq)] = true;
 }

@@ -55,6 +55,7 @@ struct model {
     bool evicted[MODEL_SEQS];  /* the mark of a sequence that was cut: while it is empty it begins at 0 */
     bool again[MODEL_SEQS];    /* … or not: of this one nothing says whether it is marked */
     uint64_t veto[MODEL_SEQS]; /* on_evict said keep: until then */
+    bool agreed[MODEL_SEQS];   /* on_evict said yes, and the sequence has not changed since */
     bool open;
 
     bool lost[MODEL_SEQS][MODEL_POS]; /* positions that recycling took, or eviction from below */
@@ -134,7 +135,8 @@ struct model_shrunk {
     struct model *m;           /* before */
     const struct model *after; /* what the library holds now, and nothing moved */
     uint32_t target;
-    uint64_t n_cut; /* sequences that lost tokens */
+    uint32_t curbed; /* a bit a sequence: what it loses was settled before it was known that it could lose more */
+    uint64_t n_cut;  /* sequences that lost tokens */
 };
 
 /* May the cells of n linked caches, or of one, be as they are (force: whatever the clock says)? NULL: they may, and

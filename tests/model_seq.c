@@ -48,6 +48,7 @@ void model_take(struct model *m, uint32_t seq, int32_t p0, int32_t p1)
     for (uint32_t c = 0; c < m->kv_size; c++) {
         if (!holds(m, seq, c) || !inside(m->pos[s][c], p0, p1))
             continue;
+        m->agreed[seq] = false;
         m->own[s][c] &= ~(1u << seq);
         if (!m->own[s][c])
             model_empty(m, s, c);

@@ -38,9 +38,9 @@ void kvl_give_spare(kvlazy_cache *c)
     kvl_limits_give(c);
 }
 
-/* Kept cells, and n_lent pages on top, do not fit beside all that is touched: free pages outside the kept cells go back,
- * if what is kept then fits. A page that both a plan and a copy will touch counts once. KVLAZY_EBUDGET: it does not, or
- * the host would not take them. */
+/* Kept cells, and n_lent pages on top, do not fit beside all that is touched: free pages outside the kept cells go
+ * back, if what is kept then fits. A page that both a plan and a copy will touch counts once. KVLAZY_EBUDGET: it does
+ * not, or the host would not take them. */
 static int make_room(kvlazy_cache *c, uint64_t n_lent)
 {
     if (kvl_limits_check(c, kvl_needed_pages(c)))
