@@ -73,8 +73,7 @@ static void bytes_for_people(void **state)
     static const struct {
         uint64_t bytes;
         const char *text;
-    } rows[] = {
-        {0, "0B"}, {4096, "4096B"}, {1879048192, "1792M"}, {UINT64_C(256) << 30, "256G"}, {UINT64_MAX, "8192P"}};
+    } rows[] = {{0, "0B"}, {4096, "4096B"}, {1879048192, "1792M"}, {UINT64_C(256) << 30, "256G"}, {UINT64_MAX, "8192P"}};
     char text[KVL_HUMAN_BYTES];
 
     (void)state;

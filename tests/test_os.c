@@ -396,8 +396,7 @@ static void the_host_table(void **state)
     assert_null(host->reserve(host->ctx, (size_t)1 << 62, 0));
     size_t huge_bytes = host->huge_page_bytes(host->ctx);
     assert_true(huge_bytes > host->page_bytes(host->ctx) && !(huge_bytes & (huge_bytes - 1)));
-    assert_int_equal(host->traits(host->ctx) & ~(uint32_t)(KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED | KVLAZY_HOST_FAULTS),
-                     0);
+    assert_int_equal(host->traits(host->ctx) & ~(uint32_t)(KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED | KVLAZY_HOST_FAULTS), 0);
 }
 
 int main(void)

@@ -48,22 +48,12 @@ static void good_values(void **state)
         const char *name, *value;
         uint64_t number;
     } rows[] = {
-        {"kv-size", "8192", 8192},
-        {"kv-size", "128k", 131072},
-        {"kv-size", "1M", 1048576},
-        {"kv-size", "010", 10},
-        {"slot-initial-ctx", "4k", 4096},
-        {"kv-size-initial", "0", 0},
-        {"budget-bytes", "0", 0},
-        {"budget-bytes", "2g", UINT64_C(2) << 30},
-        {"budget-bytes", "1T", UINT64_C(1) << 40},
-        {"budget-bytes", "18446744073709551614", UINT64_MAX - 1},
-        {"slot-shrink-idle-ms", "0", 0},
-        {"slot-shrink-idle-ms", "500", 500},
-        {"slot-shrink-idle-ms", "500ms", 500},
-        {"slot-shrink-idle-ms", "30s", 30000},
-        {"shrink-idle-ms", "5min", 300000},
-        {"shrink-idle-ms", "1h", 3600000},
+        {"kv-size", "8192", 8192},        {"kv-size", "128k", 131072},      {"kv-size", "1M", 1048576},
+        {"kv-size", "010", 10},           {"slot-initial-ctx", "4k", 4096}, {"kv-size-initial", "0", 0},
+        {"budget-bytes", "0", 0},         {"budget-bytes", "2g", UINT64_C(2) << 30},
+        {"budget-bytes", "1T", UINT64_C(1) << 40}, {"budget-bytes", "18446744073709551614", UINT64_MAX - 1},
+        {"slot-shrink-idle-ms", "0", 0},  {"slot-shrink-idle-ms", "500", 500}, {"slot-shrink-idle-ms", "500ms", 500},
+        {"slot-shrink-idle-ms", "30s", 30000}, {"shrink-idle-ms", "5min", 300000}, {"shrink-idle-ms", "1h", 3600000},
         {"slot-shrink-idle-ms", "4294967294", UINT32_MAX - 1},
     };
 
@@ -84,23 +74,8 @@ static void good_values(void **state)
 static void bad_values(void **state)
 {
     static const char *const names[] = {"kv-size", "slot-initial-ctx", "slot-shrink-idle-ms", "budget-bytes"};
-    static const char *const values[] = {"",
-                                         "-1",
-                                         "-4k",
-                                         " 4",
-                                         "4 ",
-                                         "4 k",
-                                         "4kb",
-                                         "4x",
-                                         "k",
-                                         "1.5k",
-                                         "0x10",
-                                         "1e3",
-                                         "+4",
-                                         "99999999999999999999",
-                                         "18446744073709551616",
-                                         "17179869184g",
-                                         "18446744073709551615"};
+    static const char *const values[] = {"",    "-1",  "-4k", " 4", "4 ",  "4 k", "4kb", "4x", "k", "1.5k", "0x10", "1e3", "+4",
+                                         "99999999999999999999", "18446744073709551616", "17179869184g", "18446744073709551615"};
 
     (void)state;
     for (size_t n = 0; n < N_OF(names); n++)
@@ -165,12 +140,10 @@ static void refused_fields(void **state)
         int status;
         const char *field;
     } rows[] = {
-        {good, KVLAZY_EINVAL, "kv_size"},         {good, KVLAZY_EINVAL, "kv_size"},
-        {good, KVLAZY_EINVAL, "n_stream"},        {good, KVLAZY_EINVAL, "n_pad"},
-        {good, KVLAZY_EINVAL, "n_seq_max"},       {good, KVLAZY_EINVAL, "shrink"},
-        {good, KVLAZY_EINVAL, "flags"},           {good, KVLAZY_EINVAL, "layers"},
-        {good, KVLAZY_EINVAL, "layer id"},        {good, KVLAZY_EINVAL, "layer 0"},
-        {good, KVLAZY_EINVAL, "n_swa"},           {good, KVLAZY_EINVAL, "n_pos_per_token"},
+        {good, KVLAZY_EINVAL, "kv_size"},      {good, KVLAZY_EINVAL, "kv_size"}, {good, KVLAZY_EINVAL, "n_stream"},
+        {good, KVLAZY_EINVAL, "n_pad"},        {good, KVLAZY_EINVAL, "n_seq_max"}, {good, KVLAZY_EINVAL, "shrink"},
+        {good, KVLAZY_EINVAL, "flags"},        {good, KVLAZY_EINVAL, "layers"},  {good, KVLAZY_EINVAL, "layer id"},
+        {good, KVLAZY_EINVAL, "layer 0"},  {good, KVLAZY_EINVAL, "n_swa"},   {good, KVLAZY_EINVAL, "n_pos_per_token"},
         {good, KVLAZY_EINVAL, "n_pos_per_token"}, {good, KVLAZY_EINVAL, "swa_type"},
     };
 
@@ -203,8 +176,7 @@ static void refused_fields(void **state)
 
 static void plan_says_what_create_takes(void **state)
 {
-    static const kvlazy_layer layers[] = {{.id = 0, .k_row_bytes = 512, .v_row_bytes = 36},
-                                          {.id = 1, .k_row_bytes = 34}};
+    static const kvlazy_layer layers[] = {{.id = 0, .k_row_bytes = 512, .v_row_bytes = 36}, {.id = 1, .k_row_bytes = 34}};
     kvlazy_plan_info info = {.struct_size = sizeof info};
     kvlazy_stats_info stats = {.struct_size = sizeof stats};
     kvlazy_params p = fresh();

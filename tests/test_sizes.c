@@ -115,7 +115,8 @@ static const struct member mem_members[] = {
     MEMBER(kvlazy_mem, why_refused),     MEMBER(kvlazy_mem, headroom),
     MEMBER(kvlazy_mem, now_ns),          MEMBER(kvlazy_mem, process_id),
     MEMBER(kvlazy_mem, count),           MEMBER(kvlazy_mem, max_mappings),
-    MEMBER(kvlazy_mem, count),           MEMBER(kvlazy_mem, max_mappings),
+    MEMBER(kvlazy_mem, count),
+    MEMBER(kvlazy_mem, max_mappings),
 };
 
 static void fill_mem(struct rig *r, void *whole)
@@ -210,7 +211,8 @@ static const struct member stats_members[] = {
     MEMBER(kvlazy_stats_info, n_refused_slot),   MEMBER(kvlazy_stats_info, n_refused_budget),
     MEMBER(kvlazy_stats_info, n_refused_memory), MEMBER(kvlazy_stats_info, commit),
     MEMBER(kvlazy_stats_info, release),          MEMBER(kvlazy_stats_info, evict),
-    MEMBER(kvlazy_stats_info, compact),          MEMBER(kvlazy_stats_info, bookkeeping_bytes),
+    MEMBER(kvlazy_stats_info, compact),
+    MEMBER(kvlazy_stats_info, bookkeeping_bytes),
 };
 
 static int stats_into(struct rig *r, void *at)
@@ -219,9 +221,9 @@ static int stats_into(struct rig *r, void *at)
 }
 
 static const struct member view_members[] = {
-    MEMBER(kvlazy_cells_view, struct_size), MEMBER(kvlazy_cells_view, n_cell), MEMBER(kvlazy_cells_view, pos),
-    MEMBER(kvlazy_cells_view, shift),       MEMBER(kvlazy_cells_view, ext_y),  MEMBER(kvlazy_cells_view, ext_x),
-};
+    MEMBER(kvlazy_cells_view, struct_size), MEMBER(kvlazy_cells_view, n_cell),
+    MEMBER(kvlazy_cells_view, pos),         MEMBER(kvlazy_cells_view, shift),  MEMBER(kvlazy_cells_view, ext_y),
+    MEMBER(kvlazy_cells_view, ext_x),   };
 
 static int cells_into(struct rig *r, void *at)
 {
