@@ -104,7 +104,7 @@ static void turn_round(struct world *w, uint32_t a, uint32_t b)
     }
 }
 
-static void make_batch(struct world *w)
+void make_batch(struct world *w)
 {
     kvlazy_pos next[MODEL_SEQS];
     uint32_t a = pick(w, w->m.n_seq), b = pick(w, w->m.n_seq);
@@ -152,20 +152,50 @@ static void compare_refusal(struct world *w, int status, uint32_t bad, uint32_t 
     kvlazy_seq_id refused = kvlazy_refused(w->r->cache);
 
     HOLDS(w, (status == KVLAZY_EPOS && bad) || (status == KVLAZY_ENOSLOT && (full || open_choice)) ||
-                 (status == KVLAZY_EBUDGET && (dear || open_choice)));
+                 (status == KVLAZY_EBUDGET && (dear || open_choice)) || may_lack(w, status));
+    if (may_lack(w, status))
+        return;
     HOLDS(w, refused >= 0 && refused < (kvlazy_seq_id)w->m.n_seq);
     HOLDS(w, status != KVLAZY_EPOS || bad >> refused & 1);
     HOLDS(w, status != KVLAZY_ENOSLOT || open_choice || full >> model_stream(&w->m, (uint32_t)refused) & 1);
 }
 
-/* Only what waits in a stream of the batch refuses it. */
-static bool batch_waits(const struct world *w)
+/* A shift that waits matters to the streams of the batch alone. */
+static bool waits_for_rotation(const struct world *w)
 {
-    for (uint32_t q = 0; q < w->m.n_seq; q++)
-        for (int i = 0; i < w->n_token; i++)
-            if (w->token[i].owners >> q & 1 && model_waits_in(&w->m, model_stream(&w->m, q)))
-                return true;
-    return false;
+    uint32_t streams = 0;
+
+    for (int i = 0; i < w->n_token; i++)
+        for (uint32_t q = 0; q < w->m.n_seq; q++)
+            if (w->token[i].owners >> q & 1)
+                streams |= 1u << model_stream(&w->m, q);
+    return model_waits(&w->m, streams);
+}
+
+static void has_prepared(struct world *w)
+{
+    struct world *first = w->first;
+
+    compare_slots(w);
+    first->n_opened += !w->m.open;
+    for (struct world *x = first; x; x = x->next)
+        x->m.open = true;
+    memcpy(w->former, w->planned, sizeof w->former);
+    memcpy(w->planned, w->r->slot, sizeof w->planned);
+    model_plan_make(&w->m, &w->plan, w->token, w->n_token);
+    w->plan.batch = first->n_opened;
+}
+
+static void has_refused(struct world *w, int status, char *before)
+{
+    if (w->first->fire.hit && w->first->fire.kind == FIRE_DECOMMIT) /* some of what makes room may have gone */
+        free(before);
+    else
+        unchanged(w->r, before);
+    w->plan.stale = true;
+    for (struct world *x = w->first; x; x = x->next)
+        x->m.open = false;
+    sights.status[-status & 15]++;
 }
 
 /* prepare, against what the model expects; true when the batch is on. */
@@ -173,11 +203,10 @@ static bool prepare(struct world *w)
 {
     static uint32_t choice[MODEL_TOKENS];
     uint32_t bad = model_bad_positions(&w->m, w->token, w->n_token), full = 0;
-    bool waits = batch_waits(w), dear = false, open_choice = false;
+    bool waits = waits_for_rotation(w), dear = false, open_choice = false;
     char *before = rig_dump(w->r);
-    int status = kvlazy_prepare(w->r->cache, w->ubatch, (uint32_t)w->n_ubatch, w->r->slot), n = 0;
+    int status = CALL(w, kvlazy_prepare(w->r->cache, w->ubatch, (uint32_t)w->n_ubatch, w->r->slot)), n = 0;
 
-    sights.status[-status & 15]++;
     for (int u = 0; u < w->n_ubatch && !status; u++)
         for (uint32_t k = 0; k < w->r->slot[u].n_token && n < w->n_token; k++)
             choice[n++] = w->r->slot[u].cell[k];
@@ -191,74 +220,21 @@ static bool prepare(struct world *w)
         HOLDS(w, !bad);
         HOLDS(w, !full);
         HOLDS(w, !dear);
-        compare_slots(w);
-        for (struct world *x = w->first; x; x = x->next)
-            x->m.open = true;
+        sights.status[0]++;
+        has_prepared(w);
         return true;
     }
-    unchanged(w->r, before);
-    for (struct world *x = w->first; x; x = x->next)
-        x->m.open = false;
-    HOLDS(w, waits == (status == KVLAZY_ESHIFT));
-    if (waits)
-        HOLDS(w, kvlazy_refused(w->r->cache) == -1);
-    else
-        compare_refusal(w, status, bad, full, dear, open_choice);
+    has_refused(w, status, before);
+    HOLDS(w, status != KVLAZY_ESHIFT || waits);
+    if (status == KVLAZY_ESHIFT)
+        return false;
+    HOLDS(w, !waits || (bad && status == KVLAZY_EPOS) || may_lack(w, status));
+    compare_refusal(w, status, bad, full, dear, open_choice);
     return false;
 }
 
-/* ---- apply, undo, and apply once more ---- */
-
-static void apply(struct world *w, int u)
-{
-    ok(kvlazy_apply_ubatch(w->r->cache, &w->r->slot[u], &w->ubatch[u]));
-    write_rows(w->r, &w->r->slot[u]);
-    model_apply(&w->m, w->token, w->n_token, u);
-    HOLDS(w, kvlazy_n_kv(w->r->cache, &w->r->slot[u]) == model_n_kv(&w->m, w->token, w->n_token, u));
-}
-
-static void undo(struct world *w, int u, bool applied)
-{
-    ok(kvlazy_undo_ubatch(w->r->cache, &w->r->slot[u]));
-    tell_model(w);
-    if (applied)
-        model_undo(&w->m, w->token, w->n_token, u);
-    carry_torn(w);
-}
-
-/* The last one, if its sequences end in every cache where they did before it. */
-static void apply_again(struct world *w, int u)
-{
-    for (struct world *x = w->first; x; x = x->next)
-        for (int i = 0; i < x->n_token; i++)
-            for (uint32_t q = 0; q < x->m.n_seq; q++)
-                if (x->token[i].ubatch == u && x->token[i].owners >> q & 1 && model_max(&x->m, q) != x->was[q])
-                    return;
-    for (struct world *x = w->first; x; x = x->next)
-        apply(x, u);
-    sights.replayed++;
-}
-
-static void compute(struct world *w)
-{
-    struct world *all[MODEL_LINKED];
-    int n = shuffled(w, all), n_apply = pick(w, 10) ? w->n_ubatch : (int)pick(w, (uint32_t)w->n_ubatch + 1), u;
-
-    for (u = 0; u < n_apply; u++)
-        for (int i = 0; i < n; i++) {
-            for (uint32_t q = 0; q < w->m.n_seq; q++)
-                all[i]->was[q] = model_max(&all[i]->m, q);
-            apply(all[i], u);
-        }
-    for (u = w->n_ubatch; u > 0 && !pick(w, 6); u--)
-        for (int i = 0; i < n; i++)
-            undo(all[i], u - 1, u <= n_apply);
-    if (n_apply && u == n_apply - 1 && pick(w, 2))
-        apply_again(w, u);
-}
-
 /* All or none: when one of them refused, what another prepared is closed too. */
-static bool prepare_all(struct world *w)
+bool prepare_all(struct world *w)
 {
     struct world *all[MODEL_LINKED];
     int n = shuffled(w, all);
@@ -268,7 +244,7 @@ static bool prepare_all(struct world *w)
             for (int k = 0; k < i; k++) {
                 char *before = rig_dump(all[k]->r);
 
-                expect(kvlazy_apply_ubatch(all[k]->r->cache, &all[k]->r->slot[0], &all[k]->ubatch[0]), KVLAZY_EINVAL);
+                expect(kvlazy_apply_ubatch(all[k]->r->cache, &all[k]->planned[0], &all[k]->ubatch[0]), KVLAZY_EINVAL);
                 unchanged(all[k]->r, before);
                 sights.refused_by_other++;
             }
@@ -278,27 +254,44 @@ static bool prepare_all(struct world *w)
 }
 
 /* One of them opens it for all. */
-static void open_batch(struct world *w)
+void open_batch(struct world *w)
 {
     struct world *called = any(w);
+    bool shrinks = called->shape->flags & KVLAZY_SHRINK_AT_INIT;
 
-    ok(kvlazy_init_batch(called->r->cache));
+    begin_asking(called);
+    ok(CALL(w, kvlazy_init_batch(called->r->cache)));
     for (struct world *x = w->first; x; x = x->next)
         model_end(&x->m);
-    if (called->shape->flags & KVLAZY_SHRINK_AT_INIT) {
+    if (shrinks) {
         may_keep_initial(w);
         has_shrunk(called, false, PACKS_RESTED);
     }
+    w->first->n_opened++;
     for (struct world *x = w->first; x; x = x->next)
         x->m.open = true;
 }
 
-static void end_batch(struct world *w)
+/* A batch is open, or a failed prepare closed it after an apply. */
+static bool is_due(const struct world *w)
 {
-    ok(kvlazy_end_batch(any(w)->r->cache));
+    bool due = w->m.open;
+
+    for (const struct world *x = w->first; x; x = x->next)
+        for (uint32_t q = 0; q < x->m.n_seq; q++)
+            due = due || x->m.in_batch[q];
+    return due;
+}
+
+/* Without one nothing happens. */
+void end_batch(struct world *w)
+{
+    bool due = is_due(w);
+
+    ok(CALL(w, kvlazy_end_batch(any(w)->r->cache)));
     for (struct world *x = w->first; x; x = x->next)
         model_end(&x->m);
-    for (struct world *x = w->first; x; x = x->next)
+    for (struct world *x = w->first; x && due; x = x->next)
         has_decayed(x);
 }
 
@@ -311,18 +304,37 @@ void empty_batch(struct world *w)
 static bool waits(const struct world *w)
 {
     for (struct world *x = w->first; x; x = x->next)
-        if (model_waits(&x->m))
+        if (model_waits(&x->m, UINT32_MAX))
             return true;
     return false;
 }
 
-void op_batch(struct world *w)
+/* Some apply some of it, and take it back from behind; the last one may be applied once more. */
+static void compute(struct world *w)
 {
-    if (waits(w) && pick(w, 4))
-        op_shift_done(w);
+    int n_apply = pick(w, 10) ? w->n_ubatch : (int)pick(w, (uint32_t)w->n_ubatch + 1), u;
+
+    for (u = 0; u < n_apply; u++)
+        if (apply_all(w, u))
+            return;
+    for (u = w->n_ubatch; u > 0 && !pick(w, 6); u--)
+        undo_all(w, u - 1);
+    if (n_apply && u == n_apply - 1 && pick(w, 2))
+        sights.replayed += !apply_all(w, u);
+}
+
+void clear_the_way(struct world *w)
+{
     for (uint32_t q = 0; q < w->m.n_seq; q++)
         if (furthest(w, q) > POS_ENOUGH || (is_stuck(w, q) && (must_begin_at_0(w, q) || pick(w, 4))))
             remove_whole(w, q);
+}
+
+void op_batch(struct world *w)
+{
+    if (waits(w) && pick(w, w->m.n_stream > 1 ? 2 : 4))
+        op_shift_done(w);
+    clear_the_way(w);
     if (w->m.open || pick(w, 3))
         open_batch(w);
     make_batch(w);
@@ -333,6 +345,16 @@ void op_batch(struct world *w)
         end_batch(w);
 }
 
+void begin_at(struct world *w, uint32_t q, kvlazy_pos pos, int n)
+{
+    w->n_token = 0;
+    for (int i = 0; i < n; i++)
+        add_token(w, 0, pos + i, 1u << q);
+    end_ubatch(w, 0, 0);
+    w->n_ubatch = 1;
+    same_batch(w);
+}
+
 /* One sequence goes on, token by token. */
 void op_decode(struct world *w)
 {
@@ -340,17 +362,11 @@ void op_decode(struct world *w)
 
     for (int n = 3 + (int)pick(w, 40); n && !waits(w) && !is_stuck(w, q) && furthest(w, q) < POS_ENOUGH; n--) {
         open_batch(w);
-        w->n_token = 0;
-        add_token(w, 0, furthest(w, q) + 1, 1u << q);
-        end_ubatch(w, 0, 0);
-        w->n_ubatch = 1;
-        same_batch(w);
+        begin_at(w, q, furthest(w, q) + 1, 1);
         if (!prepare_all(w))
             return;
-        for (struct world *x = w->first; x; x = x->next)
-            apply(x, 0);
+        sights.decoded += !apply_all(w, 0);
         end_batch(w);
-        sights.decoded++;
         pass_time(w, pick(w, 9));
     }
 }

@@ -5,6 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What was applied before a failed prepare counts as used now. */
+static void settle_batch(struct world *w)
+{
+    for (struct world *x = w->first; x; x = x->next)
+        model_end(&x->m);
+}
+
 /* After a poll or end_batch no page is left that held no token for one and a half idle times. */
 void has_decayed(struct world *w)
 {
@@ -17,7 +24,7 @@ void has_decayed(struct world *w)
                 stream[n] = s;
                 cell[n++] = c;
             }
-    HOLDS(w, !w->m.idle_ms || stats(w->r).touched_bytes <= cover_with(w->r, n, stream, cell));
+    HOLDS(w, !w->m.idle_ms || w->first->fire.sore || stats(w->r).touched_bytes <= cover_with(w->r, n, stream, cell));
 }
 
 /* Streams of which some sequence lost tokens, though others may still hold all of them. */
@@ -47,31 +54,67 @@ static uint32_t streams_to_pack(struct world *w, const uint32_t *lost)
     return streams;
 }
 
+/* Where the library moved what. That no token came from nowhere the rig saw. */
+void adopt_places(struct world *w)
+{
+    static struct model after;
+
+    after = w->m;
+    read_cells(w, &after);
+    after.n_moved = stats(w->r).moved_cells;
+    w->plan.stale = w->plan.stale || after.n_moved != w->m.n_moved;
+    w->m = after;
+    for (uint32_t s = 0; s < w->m.n_stream; s++)
+        for (uint32_t c = 0; c < w->m.kv_size; c++)
+            if (w->m.pos[s][c] < 0)
+                w->m.dead_since[s][c] = 0;
+}
+
+/* What could not be moved since something refused, nothing says. Slots of a cache that moved are stale. */
+static void has_packed(struct world *called, uint32_t streams)
+{
+    struct fire *fire = &called->first->fire;
+    uint64_t had[MODEL_LINKED];
+    int i = 0;
+
+    if (fire->hit || fire->sore) {
+        fire->sore = true;
+        for (struct world *x = called->first; x; x = x->next)
+            adopt_places(x);
+        return;
+    }
+    for (struct world *x = called->first; x; x = x->next)
+        had[i++] = x->m.n_moved;
+    pack(called, streams);
+    i = 0;
+    for (struct world *x = called->first; x; x = x->next, i++)
+        x->plan.stale = x->plan.stale || x->m.n_moved != had[i];
+}
+
 void has_shrunk(struct world *called, bool force, enum packs packs)
 {
     static struct model after, left[MODEL_LINKED];
     struct model_shrunk all[MODEL_LINKED];
-    uint32_t lost[MODEL_LINKED];
+    uint32_t lost[MODEL_LINKED], held = curbed(called, force);
     const char *wrong;
     int n = 0;
 
+    heed_answers(called);
     for (struct world *x = called->first; x; x = x->next) {
         tell_model(x);
         after = x->m;
         read_cells(x, &after);
         model_left(&x->m, &after, &left[n]);
         lost[n] = streams_that_lost(&x->m, &left[n]);
-        all[n] = (struct model_shrunk){&x->m, &left[n], x->target, 0};
-        HOLDS(x, x == called || x->r->n_evict == x->n_asked); /* the one that was called asks */
+        all[n] = (struct model_shrunk){&x->m, &left[n], x->target, held, 0};
         n++;
     }
     wrong = model_judge(all, n, force);
     if (wrong)
         broken(called, wrong, __LINE__);
-    for (struct world *x = called->first; x; x = x->next)
-        x->n_asked = x->r->n_evict;
+    keep_word(called);
     if (packs != PACKS_NONE)
-        pack(called, packs == PACKS_ALL ? UINT32_MAX : streams_to_pack(called, lost));
+        has_packed(called, packs == PACKS_ALL ? UINT32_MAX : streams_to_pack(called, lost));
 }
 
 void may_keep_initial(struct world *w)
@@ -80,22 +123,32 @@ void may_keep_initial(struct world *w)
         x->target = x->m.idle_ms ? x->m.initial : x->m.kv_size;
 }
 
-static void may_keep(struct world *w, uint32_t cells)
+void may_keep(struct world *w, uint32_t cells)
 {
     for (struct world *x = w->first; x; x = x->next)
         x->target = cells ? cells : x->m.kv_size;
 }
 
-static void op_poll_now(struct world *w, struct world *called)
+void op_poll_now(struct world *w, struct world *called)
 {
     uint64_t next;
     char *before[MODEL_LINKED];
+    uint32_t held;
     int n = 0;
 
-    ok(poll_next(called->r, &next));
+    begin_asking(called);
+    ok(CALL(w, poll_next(called->r, &next)));
+    held = curbed(called, false);
+    settle_batch(w);
     may_keep_initial(w);
     has_shrunk(called, false, PACKS_RESTED);
-    HOLDS(w, next);
+    if (w->first->fire.sore)
+        return;
+    if (!next) { /* what agreed lost that, and has more to lose */
+        HOLDS(w, held);
+        op_poll_now(w, called);
+        return;
+    }
     for (struct world *x = w->first; x; x = x->next) {
         has_decayed(x);
         HOLDS(x, next != UINT64_MAX || !x->m.idle_ms || stats(x->r).touched_bytes == cover(x->r));
@@ -116,6 +169,10 @@ void op_poll(struct world *w)
     struct world *called = any(w);
     uint64_t next;
 
+    if (!w->m.open && !w->first->fire.kind && !left_out(w, "disturb") && !pick(w, 5)) {
+        op_poll_disturbed(w, called);
+        return;
+    }
     if (!w->m.open) {
         op_poll_now(w, called);
         return;
@@ -128,25 +185,28 @@ void op_trim(struct world *w)
 {
     uint32_t cells = pick(w, 2) ? 0 : 1 + pick(w, w->m.kv_size);
     struct world *called = any(w);
-    int status = kvlazy_trim(called->r->cache, cells);
+    int status;
 
+    begin_asking(called);
+    status = CALL(w, kvlazy_trim(called->r->cache, cells));
     expect(status, w->m.open ? KVLAZY_EBUSY : KVLAZY_OK);
     if (status)
         return;
+    settle_batch(w);
     may_keep(w, cells);
     has_shrunk(called, true, PACKS_ALL);
     for (struct world *x = w->first; x; x = x->next)
-        HOLDS(x, stats(x->r).touched_bytes == cover(x->r));
+        HOLDS(x, w->first->fire.sore || stats(x->r).touched_bytes == cover(x->r));
 }
 
 void op_clear(struct world *w)
 {
     bool data = pick(w, 2);
 
-    ok(kvlazy_clear(any(w)->r->cache, data));
+    ok(CALL(w, kvlazy_clear(any(w)->r->cache, data)));
     for (struct world *x = w->first; x; x = x->next) {
         model_clear(&x->m);
-        HOLDS(x, !data || stats(x->r).touched_bytes == 0);
+        HOLDS(x, !data || w->first->fire.sore || stats(x->r).touched_bytes == 0);
     }
 }
 
@@ -162,6 +222,7 @@ static void take_places(struct world *w)
     read_cells(w, &after);
     same = !memcmp(after.pos, w->m.pos, sizeof after.pos) && !memcmp(after.own, w->m.own, sizeof after.own);
     sights.packed_twice += !same;
+    w->plan.stale = w->plan.stale || info.moved_cells != w->m.n_moved;
     w->m = after;
     w->m.n_moved = info.moved_cells;
     HOLDS(w, info.n_evict >= w->m.n_evict && info.n_evict <= w->m.n_evict + w->m.n_seq); /* cut in both rounds */
@@ -199,15 +260,32 @@ static void has_lowered(struct world *called, uint64_t budget, uint64_t touched)
     }
 }
 
+/* Of tokens that on_evict wants to keep, here or in a linked cache, the pages may be more than a lower budget. */
+static bool is_kept(const struct model *m)
+{
+    for (uint32_t q = 0; q < m->n_seq; q++)
+        if (m->veto[q] > m->now && model_max(m, q) >= 0)
+            return true;
+    return false;
+}
+
 /* Nobody says whose idle time counts, so all get one. */
 static void set_limits(struct world *called, uint32_t initial, uint32_t idle_ms, uint64_t budget)
 {
     uint64_t touched = stats(called->r).touched_bytes;
     char *before = rig_dump(called->r);
-    int status = kvlazy_set_limits(called->r->cache, initial, idle_ms, budget);
+    int status;
 
+    begin_asking(called);
+    status = CALL(called, kvlazy_set_limits(called->r->cache, initial, idle_ms, budget));
+    if (!called->m.open)
+        settle_batch(called->first);
     if (called->m.open || status) {
-        expect(status, called->m.open ? KVLAZY_EBUSY : KVLAZY_OK); /* in these shapes a lower budget can be kept */
+        heed_answers(called);
+        if (called->m.open || !is_kept(&called->m)) /* in these shapes a lower budget can be kept */
+            expect(status, called->m.open ? KVLAZY_EBUSY : KVLAZY_OK);
+        else
+            expect(status, KVLAZY_EBUDGET);
         unchanged(called->r, before);
         return;
     }
@@ -229,6 +307,8 @@ void op_limits(struct world *w)
     uint32_t idle_ms = pick(w, 3) ? UINT32_MAX : idles[pick(w, 6)];
     uint64_t budget = UINT64_MAX;
 
+    if (called->shape->budget_pages)
+        put_out(w); /* whether a budget can be kept on a host that refuses, nothing says */
     if (called->shape->budget_pages && pick(w, 2))
         budget = pick(w, 8) ? called->r->fake.page * (10 + pick(w, called->shape->budget_pages + 10)) : 0;
     set_limits(called, initial, idle_ms, budget);
@@ -246,6 +326,7 @@ void op_squeeze(struct world *w)
         op_limits(w);
         return;
     }
+    put_out(w);
     for (int n = 1 + (int)pick(w, 4); n; n--)
         op_remove(w);
     pass_time(w, w->m.idle_ms * 3 / 2);

@@ -136,7 +136,7 @@ static uint32_t first_owner(uint32_t owners)
     return s;
 }
 
-static bool may_be_taken(const struct model *m, uint32_t stream, uint32_t cell)
+bool model_may_take(const struct model *m, uint32_t stream, uint32_t cell)
 {
     uint32_t own = m->own[stream][cell];
 
@@ -148,7 +148,7 @@ uint32_t model_recyclable(const struct model *m, uint32_t stream)
     uint32_t n = 0;
 
     for (uint32_t c = 0; c < m->kv_size && m->window; c++)
-        n += may_be_taken(m, stream, c);
+        n += model_may_take(m, stream, c);
     return n;
 }
 
@@ -172,14 +172,14 @@ static uint32_t choose(const struct model *m, const struct model_token *t, int i
         if (m->pos[s][c] < 0 && !is_given(t, i, s, c))
             return c;
     for (uint32_t c = 0; c < m->kv_size && m->window; c++)
-        if ((oldest == m->kv_size || m->pos[s][c] < m->pos[s][oldest]) && may_be_taken(m, s, c) &&
+        if ((oldest == m->kv_size || m->pos[s][c] < m->pos[s][oldest]) && model_may_take(m, s, c) &&
             !is_given(t, i, s, c))
             oldest = c;
     for (uint32_t c = 0; oldest < m->kv_size && c < m->kv_size; c++)
-        if (m->pos[s][c] == m->pos[s][oldest] && m->own[s][c] != m->own[s][oldest] && may_be_taken(m, s, c))
+        if (m->pos[s][c] == m->pos[s][oldest] && m->own[s][c] != m->own[s][oldest] && model_may_take(m, s, c))
             *open_choice = true;
     if (oldest < m->kv_size && choice < m->kv_size && m->pos[s][choice] == m->pos[s][oldest] &&
-        may_be_taken(m, s, choice) && !is_given(t, i, s, choice))
+        model_may_take(m, s, choice) && !is_given(t, i, s, choice))
         return choice;
     return oldest;
 }
@@ -233,6 +233,7 @@ void model_empty(struct model *m, uint32_t s, uint32_t c)
     m->own[s][c] = 0;
     m->shift[s][c] = m->y[s][c] = m->x[s][c] = 0;
     m->dead_since[s][c] = m->now;
+    m->n_freed[s][c]++;
 }
 
 /* What recycling leaves of the old owners: nothing at or below the highest position it takes. */
@@ -322,32 +323,31 @@ void model_apply(struct model *m, const struct model_token *t, int n, int ubatch
         m->x[t[i].stream][t[i].cell] = m->n_plane > 1 ? t[i].x : 0;
         for (uint32_t q = 0; q < m->n_seq; q++)
             if (owns(&t[i], q))
-                m->in_batch[q] = m->again[q] = true;
+                m->in_batch[q] = true;
     }
-}
-
-void model_undo(struct model *m, const struct model_token *t, int n, int ubatch)
-{
-    for (int i = 0; i < n; i++)
-        if (t[i].ubatch == ubatch)
-            model_empty(m, t[i].stream, t[i].cell);
-    for (int i = 0; i < n; i++)
-        for (uint32_t q = 0; q < m->n_seq; q++)
-            if (t[i].ubatch == ubatch && owns(&t[i], q))
-                model_refill(m, q, t[i].pos, INT32_MAX);
 }
 
 void model_use(struct model *m, uint32_t seq)
 {
+    m->agreed[seq] = false;
     m->stamp[seq] = m->active[model_stream(m, seq)] = m->now;
     m->awake[model_stream(m, seq)] = true;
 }
 
+/* A sequence that went on where it ended has seen what eviction left of it. */
+static void note_use(struct model *m, uint32_t seq)
+{
+    model_use(m, seq);
+    if (model_max(m, seq) >= 0)
+        m->evicted[seq] = m->again[seq] = false;
+}
+
+/* A batch that a failed prepare closed is ended by the next look. */
 void model_end(struct model *m)
 {
     for (uint32_t s = 0; s < m->n_seq; s++) {
-        if (m->open && m->in_batch[s])
-            model_use(m, s);
+        if (m->in_batch[s])
+            note_use(m, s);
         m->in_batch[s] = false;
     }
     for (uint32_t s = 0; s < m->n_stream; s++) {
@@ -366,5 +366,6 @@ void model_clear(struct model *m)
             model_empty(m, s, c);
     memset(m->lost, 0, sizeof m->lost);
     for (uint32_t s = 0; s < m->n_seq; s++)
-        m->evicted[s] = m->unclear[s] = false;
+        m->evicted[s] = m->again[s] = m->unclear[s] = false;
+    memset(m->veto, 0, sizeof m->veto);
 }

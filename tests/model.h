@@ -44,6 +44,7 @@ struct model {
     int32_t shift[MODEL_STREAMS][MODEL_CELLS], y[MODEL_STREAMS][MODEL_CELLS], x[MODEL_STREAMS][MODEL_CELLS];
     uint32_t own[MODEL_STREAMS][MODEL_CELLS];
     uint64_t dead_since[MODEL_STREAMS][MODEL_CELLS]; /* of an empty cell */
+    uint32_t n_freed[MODEL_STREAMS][MODEL_CELLS];    /* how often the cell was emptied */
 
     uint64_t active[MODEL_STREAMS];                             /* when a sequence of the stream was used last */
     bool awake[MODEL_STREAMS];                                  /* and it was not seen to rest since */
@@ -51,8 +52,10 @@ struct model {
 
     uint64_t stamp[MODEL_SEQS];
     bool in_batch[MODEL_SEQS]; /* an apply of the open batch touched it */
-    bool evicted[MODEL_SEQS];  /* cut or emptied by eviction, and not removed whole since */
-    bool again[MODEL_SEQS];    /* … and held tokens after that */
+    bool evicted[MODEL_SEQS];  /* the mark of a sequence that was cut: while it is empty it begins at 0 */
+    bool again[MODEL_SEQS];    /* … or not: of this one nothing says whether it is marked */
+    uint64_t veto[MODEL_SEQS]; /* on_evict said keep: until then */
+    bool agreed[MODEL_SEQS];   /* on_evict said yes, and the sequence has not changed since */
     bool open;
 
     bool lost[MODEL_SEQS][MODEL_POS]; /* positions that recycling took, or eviction from below */
@@ -90,7 +93,6 @@ uint32_t model_place(const struct model *m, struct model_token *t, int n, const 
 uint32_t model_n_kv(const struct model *m, const struct model_token *t, int n, int ubatch);
 
 void model_apply(struct model *m, const struct model_token *t, int n, int ubatch);
-void model_undo(struct model *m, const struct model_token *t, int n, int ubatch);
 void model_use(struct model *m, uint32_t seq);                           /* it and its stream are not idle */
 void model_end(struct model *m);                                         /* of an open batch */
 bool model_remove(struct model *m, int32_t seq, int32_t p0, int32_t p1); /* false: it would tear a whole one */
@@ -98,18 +100,21 @@ void model_clear(struct model *m);
 
 /* Would a token at b of the sequence not see one at a? */
 bool model_masked(const struct model *m, int32_t a, int32_t b);
-/* Cells of a stream that could be recycled now. */
+/* A cell that could be recycled now, and how many of a stream could. */
+bool model_may_take(const struct model *m, uint32_t stream, uint32_t cell);
 uint32_t model_recyclable(const struct model *m, uint32_t stream);
 
 void model_keep(struct model *m, uint32_t seq);
 
-enum { MODEL_OK, MODEL_RANGE, MODEL_FULL, MODEL_NOT_SUPPORTED };
+/* MODEL_PERHAPS: with whole sequences this may be refused with NOT_SUPPORTED, or done as the model did it. */
+enum { MODEL_OK, MODEL_RANGE, MODEL_FULL, MODEL_NOT_SUPPORTED, MODEL_PERHAPS };
 /* A copy; the cells that get rows of another stream's are left in `to` (their number is answered). */
 int model_copy(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1, uint32_t *to, uint32_t *n_to);
+void model_copy_failed(struct model *m, uint32_t dst);                             /* for want of room */
+uint32_t model_count(const struct model *m, uint32_t seq, int32_t p0, int32_t p1); /* its cells in a range */
 /* Positions become (pos + delta) / divisor. */
 int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t delta, int32_t divisor);
-bool model_waits(const struct model *m); /* for K to be rotated */
-bool model_waits_in(const struct model *m, uint32_t stream);
+bool model_waits(const struct model *m, uint32_t streams); /* one of them (a bit each), for K to be rotated */
 void model_shift_done(struct model *m);
 
 /* Streams (a bit each) that are seen to rest for the first time since they were used. */
@@ -130,7 +135,8 @@ struct model_shrunk {
     struct model *m;           /* before */
     const struct model *after; /* what the library holds now, and nothing moved */
     uint32_t target;
-    uint64_t n_cut; /* sequences that lost tokens */
+    uint32_t curbed; /* a bit a sequence: what it loses was settled before it was known that it could lose more */
+    uint64_t n_cut;  /* sequences that lost tokens */
 };
 
 /* May the cells of n linked caches, or of one, be as they are (force: whatever the clock says)? NULL: they may, and

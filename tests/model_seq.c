@@ -22,7 +22,7 @@ static bool holds(const struct model *m, uint32_t seq, uint32_t cell)
     return m->own[model_stream(m, seq)][cell] >> seq & 1;
 }
 
-static uint32_t count(const struct model *m, uint32_t seq, int32_t p0, int32_t p1)
+uint32_t model_count(const struct model *m, uint32_t seq, int32_t p0, int32_t p1)
 {
     uint32_t n = 0;
 
@@ -48,6 +48,7 @@ void model_take(struct model *m, uint32_t seq, int32_t p0, int32_t p1)
     for (uint32_t c = 0; c < m->kv_size; c++) {
         if (!holds(m, seq, c) || !inside(m->pos[s][c], p0, p1))
             continue;
+        m->agreed[seq] = false;
         m->own[s][c] &= ~(1u << seq);
         if (!m->own[s][c])
             model_empty(m, s, c);
@@ -91,9 +92,9 @@ void model_refill(struct model *m, uint32_t seq, int32_t p0, int32_t p1)
 
 static bool tears(const struct model *m, uint32_t seq, int32_t p0, int32_t p1)
 {
-    uint32_t n = count(m, seq, p0, p1);
+    uint32_t n = model_count(m, seq, p0, p1);
 
-    return n && n < count(m, seq, -1, -1);
+    return n && n < model_count(m, seq, -1, -1);
 }
 
 bool model_remove(struct model *m, int32_t seq, int32_t p0, int32_t p1)
@@ -104,12 +105,15 @@ bool model_remove(struct model *m, int32_t seq, int32_t p0, int32_t p1)
         if (m->shrink == MODEL_WHOLE && tears(m, s, p0, p1))
             return false;
     for (uint32_t s = lo; s < hi && !is_empty(p0, p1); s++) {
+        bool had = model_max(m, s) >= 0 || m->elsewhere[s].max >= 0;
+
         model_take(m, s, p0, p1);
         if (p0 <= 0 && p1 < 0) {
-            m->evicted[s] = m->unclear[s] = false;
+            m->evicted[s] = m->again[s] = m->unclear[s] = false;
             memset(m->lost[s], 0, sizeof m->lost[s]);
         }
-        model_refill(m, s, p0 < 0 ? 0 : p0, p1 < 0 ? INT32_MAX : p1);
+        if (had) /* where nothing is nothing goes, and no mark changes */
+            model_refill(m, s, p0 < 0 ? 0 : p0, p1 < 0 ? INT32_MAX : p1);
     }
     return true;
 }
@@ -121,7 +125,7 @@ void model_keep(struct model *m, uint32_t seq)
             continue;
         model_take(m, q, -1, -1);
         memset(m->lost[q], 0, sizeof m->lost[q]);
-        m->evicted[q] = m->unclear[q] = false;
+        m->evicted[q] = m->again[q] = m->unclear[q] = false;
     }
 }
 
@@ -130,7 +134,7 @@ void model_keep(struct model *m, uint32_t seq)
 /* What was lost goes along with the copy, where that can be told. */
 static void copy_losses(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1)
 {
-    bool all_of_dst = count(m, dst, p0, p1) == count(m, dst, -1, -1);
+    bool all_of_dst = model_count(m, dst, p0, p1) == model_count(m, dst, -1, -1);
 
     if (!all_of_dst || m->unclear[src] || (m->unclear[dst] && model_max(m, dst) < 0)) {
         m->unclear[dst] = m->unclear[dst] || m->unclear[src] || has_lost(m, src) || has_lost(m, dst);
@@ -142,31 +146,34 @@ static void copy_losses(struct model *m, uint32_t src, uint32_t dst, int32_t p0,
         m->lost[dst][p] = m->lost[src][p] && inside(p, p0, p1);
 }
 
-/* Nothing came: dst lost what it held in the range, and no mark changes. A linked cache may have copied what this one
- * lost, and then it may be careful. */
-static void copied_nothing(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1, uint32_t n_removed)
+/* n_gone: so many tokens of dst were in the range and went. */
+static void copied(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1, uint32_t n_gone)
 {
-    if (m->elsewhere[src].max < 0) {
-        if (n_removed || m->elsewhere[dst].max >= 0)
-            model_refill(m, dst, p0 < 0 ? 0 : p0, p1 < 0 ? INT32_MAX : p1);
+    if (model_count(m, src, p0, p1)) {
+        m->evicted[dst] = m->evicted[src]; /* what the engine knows of one it now knows of the other */
+        m->again[dst] = m->again[src];
+        model_use(m, dst);
+        copy_losses(m, src, dst, p0, p1);
+        model_refill(m, dst, p1 < 0 ? 0 : p1, INT32_MAX);
         return;
     }
-    if (model_max(m, dst) < 0) {
-        m->again[dst] = true; /* whether that was a removal of the whole, nothing says */
-        m->unclear[dst] = m->unclear[dst] || has_lost(m, dst);
+    if (m->elsewhere[src].max >= 0) { /* a linked cache may have copied what this one lost: it may be careful */
+        m->unclear[dst] = m->unclear[dst] || has_lost(m, src) || (model_max(m, dst) < 0 && has_lost(m, dst));
+        m->again[dst] = m->again[dst] || m->evicted[src] != m->evicted[dst];
+        model_refill(m, dst, p1 < 0 ? 0 : p1, INT32_MAX);
+    } else if (n_gone) { /* nothing came, and no mark or stamp changes: where it goes on now, nothing says */
+        m->unclear[dst] = m->unclear[dst] || (model_max(m, dst) < 0 && has_lost(m, dst));
+        model_refill(m, dst, p0 < 0 ? 0 : p0, p1 < 0 ? INT32_MAX : p1);
     }
-    m->unclear[dst] = m->unclear[dst] || has_lost(m, src);
-    model_refill(m, dst, p1 < 0 ? 0 : p1, INT32_MAX);
 }
 
-static void copied(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1)
+/* A copy that did not come about: the engine may believe that it did, so an empty dst is as if it had been cut. */
+void model_copy_failed(struct model *m, uint32_t dst)
 {
-    if (m->evicted[src]) /* cut, and perhaps the engine does not know: no more is said */
-        m->again[dst] = true;
-    m->evicted[dst] = m->evicted[src];
-    model_use(m, dst);
-    copy_losses(m, src, dst, p0, p1);
-    model_refill(m, dst, p1 < 0 ? 0 : p1, INT32_MAX);
+    if (model_max(m, dst) >= 0)
+        return;
+    m->evicted[dst] = true;
+    m->again[dst] = false;
 }
 
 /* src's cell with the lowest position after (pos, cell), in the range; kv_size: none. */
@@ -187,7 +194,7 @@ static uint32_t next_of(const struct model *m, uint32_t src, int32_t p0, int32_t
 static int copy_across(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1, uint32_t *to,
                        uint32_t *n_to)
 {
-    uint32_t n = count(m, src, p0, p1), free = 0, from = m->kv_size;
+    uint32_t n = model_count(m, src, p0, p1), free = 0, from = m->kv_size;
 
     for (uint32_t c = 0; c < m->kv_size; c++)
         free += m->pos[dst][c] < 0 || inside(m->pos[dst][c], p0, p1);
@@ -208,128 +215,180 @@ static int copy_across(struct model *m, uint32_t src, uint32_t dst, int32_t p0, 
     return MODEL_OK;
 }
 
+/* Whole sequences only: none is copied from, or over, in part. What a copy beside tokens of dst leaves is whole too, or
+ * it is not: nothing says. */
+static int copy_of_whole(const struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1)
+{
+    if (m->shrink != MODEL_WHOLE)
+        return MODEL_OK;
+    if (tears(m, src, p0, p1) || tears(m, dst, p0, p1))
+        return MODEL_NOT_SUPPORTED;
+    return model_count(m, src, p0, p1) && model_max(m, dst) >= 0 && !model_count(m, dst, p0, p1) ? MODEL_PERHAPS
+                                                                                                 : MODEL_OK;
+}
+
 int model_copy(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1, uint32_t *to, uint32_t *n_to)
 {
-    uint32_t s = model_stream(m, src), n_copied = count(m, src, p0, p1), n_removed = count(m, dst, p0, p1);
+    uint32_t s = model_stream(m, src), n_gone = model_count(m, dst, p0, p1);
+    int status = copy_of_whole(m, src, dst, p0, p1), room = MODEL_OK;
 
     *n_to = 0;
     if (src == dst || is_empty(p0, p1))
         return MODEL_OK;
-    if (m->shrink == MODEL_WHOLE && (tears(m, src, p0, p1) || tears(m, dst, p0, p1)))
-        return MODEL_NOT_SUPPORTED;
+    if (status == MODEL_NOT_SUPPORTED)
+        return status;
     if (s != model_stream(m, dst)) {
-        int status = copy_across(m, src, dst, p0, p1, to, n_to);
-
-        if (status)
-            return status;
+        room = copy_across(m, src, dst, p0, p1, to, n_to);
     } else {
         model_take(m, dst, p0, p1);
         for (uint32_t c = 0; c < m->kv_size; c++)
             if (holds(m, src, c) && inside(m->pos[s][c], p0, p1))
                 m->own[s][c] |= 1u << dst;
     }
-    if (n_copied)
-        copied(m, src, dst, p0, p1);
-    else
-        copied_nothing(m, src, dst, p0, p1, n_removed);
-    return MODEL_OK;
+    if (room)
+        return room;
+    copied(m, src, dst, p0, p1, n_gone);
+    return status;
 }
 
 /* ---- moves ---- */
 
-/* What was lost moves with a sequence all of which moves; else it is unclear what it means. */
-static void move_losses(struct model *m, uint32_t seq, const bool *moves, bool whole, int64_t delta, int32_t divisor)
-{
-    for (uint32_t q = 0; q < m->n_seq; q++) {
-        bool some = false, all = true, to[MODEL_POS] = {false};
+/* Where positions go; below 0: the cell is emptied. */
+struct motion {
+    const bool *moves; /* [kv_size] */
+    int64_t delta;
+    int32_t divisor;
+};
 
-        if (model_stream(m, q) != model_stream(m, seq))
-            continue;
-        for (uint32_t c = 0; c < m->kv_size; c++)
-            if (holds(m, q, c)) {
-                some = some || moves[c];
-                all = all && moves[c];
-            }
-        if (!some || !has_lost(m, q))
-            continue;
-        if (!all || !whole || divisor > 1)
-            m->unclear[q] = true;
-        for (int32_t p = 0; p < MODEL_POS && all; p++)
-            if (m->lost[q][p] && p + delta >= 0 && (p + delta) / divisor < MODEL_POS)
-                to[(p + delta) / divisor] = true;
-        if (all)
-            memcpy(m->lost[q], to, sizeof to);
-    }
+static int64_t goes_to(const struct motion *motion, int32_t pos)
+{
+    int64_t to = pos + motion->delta;
+
+    return to < 0 ? -1 : to / motion->divisor;
 }
 
-/* Some sequence would lose what falls below 0, and keep the rest. */
-static bool drops_part(const struct model *m, uint32_t s, const bool *moves, int64_t delta)
-{
-    for (uint32_t q = 0; q < m->n_seq; q++) {
-        uint32_t n = 0, n_gone = 0;
+/* Of a sequence: how many tokens it has, how many of them move, how many would fall below 0, whether its oldest ones
+ * move, and the least position that one comes to. */
+struct moved {
+    uint32_t n, n_moves, n_falls;
+    bool oldest;
+    int64_t least;
+};
 
-        for (uint32_t c = 0; c < m->kv_size && model_stream(m, q) == s; c++) {
-            n += holds(m, q, c);
-            n_gone += holds(m, q, c) && moves[c] && m->pos[s][c] + delta < 0;
-        }
-        if (n_gone && n_gone < n)
-            return true;
+static struct moved look_at_motion(const struct model *m, uint32_t q, const struct motion *motion)
+{
+    struct moved moved = {.least = INT32_MAX};
+    uint32_t s = model_stream(m, q);
+    int32_t min = model_min(m, q);
+
+    for (uint32_t c = 0; c < m->kv_size; c++) {
+        int64_t to;
+
+        moved.n += holds(m, q, c);
+        if (!holds(m, q, c) || !motion->moves[c])
+            continue;
+        to = goes_to(motion, m->pos[s][c]);
+        moved.n_moves++;
+        moved.n_falls += to < 0;
+        moved.oldest = moved.oldest || m->pos[s][c] == min;
+        moved.least = to >= 0 && to < moved.least ? to : moved.least;
     }
-    return false;
+    return moved;
+}
+
+/* What was lost lies below the oldest token. It stays where that stays; it moves with a sequence all of which moves;
+ * else it is unclear what it means. */
+static void move_losses(struct model *m, uint32_t q, const struct motion *motion, bool whole)
+{
+    struct moved moved = look_at_motion(m, q, motion);
+    bool to[MODEL_POS] = {false}, all = moved.n == moved.n_moves;
+    int32_t top = -1;
+
+    for (int32_t p = 0; p < MODEL_POS; p++)
+        top = m->lost[q][p] ? p : top;
+    if (!moved.n_moves || top < 0 || (!moved.oldest && moved.least > top))
+        return;
+    if (!all || !whole || motion->divisor > 1)
+        m->unclear[q] = true;
+    for (int32_t p = 0; p < MODEL_POS && all; p++)
+        if (m->lost[q][p] && goes_to(motion, p) >= 0 && goes_to(motion, p) < MODEL_POS)
+            to[goes_to(motion, p)] = true;
+    if (all)
+        memcpy(m->lost[q], to, sizeof to);
+}
+
+/* Whole sequences only: none loses some of its tokens, not even one that shares them. One that loses all is removed
+ * whole, and whether a shift may do that, nothing says. */
+static int move_of_whole(const struct model *m, uint32_t stream, const struct motion *motion)
+{
+    int status = MODEL_OK;
+
+    for (uint32_t q = 0; q < m->n_seq && m->shrink == MODEL_WHOLE; q++) {
+        struct moved moved = {0};
+
+        if (model_stream(m, q) == stream)
+            moved = look_at_motion(m, q, motion);
+        if (moved.n_falls && moved.n_falls < moved.n)
+            return MODEL_NOT_SUPPORTED;
+        status = moved.n_falls ? MODEL_PERHAPS : status;
+    }
+    return status;
+}
+
+static void move_cell(struct model *m, uint32_t s, uint32_t c, const struct motion *motion)
+{
+    int64_t to = goes_to(motion, m->pos[s][c]);
+
+    if (to < 0) {
+        model_empty(m, s, c);
+        return;
+    }
+    m->shift[s][c] += (int32_t)to - m->pos[s][c];
+    m->pos[s][c] = (int32_t)to;
 }
 
 int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t delta, int32_t divisor)
 {
-    uint32_t s = model_stream(m, seq), others = 0;
+    uint32_t s = model_stream(m, seq), owners = 0;
     bool moves[MODEL_CELLS] = {false}, any = false;
+    struct motion motion = {moves, delta, divisor};
+    int status;
 
     if (m->n_plane > 1)
         return MODEL_NOT_SUPPORTED;
+    if ((!delta && divisor == 1) || !model_count(m, seq, p0, p1))
+        return MODEL_OK;
     for (uint32_t c = 0; c < m->kv_size; c++) {
         moves[c] = holds(m, seq, c) && inside(m->pos[s][c], p0, p1);
-        any = any || (moves[c] && (m->pos[s][c] + delta) / divisor != m->pos[s][c]);
-        others |= moves[c] ? m->own[s][c] : 0;
+        owners |= moves[c] ? m->own[s][c] : 0;
+        any = any || (moves[c] && goes_to(&motion, m->pos[s][c]) != m->pos[s][c]);
         if (moves[c] && m->pos[s][c] + delta > INT32_MAX - 1)
             return MODEL_RANGE;
     }
-    if (!any)
+    if (!any) /* 0 / d is 0 */
         return MODEL_OK;
-    if (m->shrink == MODEL_WHOLE && drops_part(m, s, moves, delta))
-        return MODEL_NOT_SUPPORTED;
-    move_losses(m, seq, moves, p0 <= 0 && p1 < 0, delta, divisor);
-    for (uint32_t c = 0; c < m->kv_size; c++) {
-        int64_t to = m->pos[s][c] + delta;
-
-        if (!moves[c])
-            continue;
-        if (to < 0) {
-            model_empty(m, s, c);
-            continue;
-        }
-        m->shift[s][c] += (int32_t)(to / divisor) - m->pos[s][c];
-        m->pos[s][c] = (int32_t)(to / divisor);
-    }
-    model_use(m, seq);
-    model_refill(m, seq, 0, 0); /* a shift can bring what was lost into the window, of each owner */
+    status = move_of_whole(m, s, &motion);
+    if (status == MODEL_NOT_SUPPORTED)
+        return status;
     for (uint32_t q = 0; q < m->n_seq; q++)
-        if (q != seq && others >> q & 1 && model_max(m, q) >= 0)
-            model_refill(m, q, 0, 0);
-    return MODEL_OK;
-}
-
-bool model_waits_in(const struct model *m, uint32_t stream)
-{
+        if (owners >> q & 1)
+            move_losses(m, q, &motion, p0 <= 0 && p1 < 0);
     for (uint32_t c = 0; c < m->kv_size; c++)
-        if (m->shift[stream][c])
-            return true;
-    return false;
+        if (moves[c])
+            move_cell(m, s, c, &motion);
+    model_use(m, seq);
+    for (uint32_t q = 0; q < m->n_seq; q++)
+        if (owners >> q & 1)
+            model_refill(m, q, 0, 0); /* a shift can bring what was lost into the window, of each owner */
+    return status;
 }
 
-bool model_waits(const struct model *m)
+bool model_waits(const struct model *m, uint32_t streams)
 {
     for (uint32_t s = 0; s < m->n_stream; s++)
-        if (model_waits_in(m, s))
-            return true;
+        for (uint32_t c = 0; c < m->kv_size; c++)
+            if (streams >> s & 1 && m->shift[s][c])
+                return true;
     return false;
 }
 

@@ -7,8 +7,11 @@
 
 #include <string.h>
 
+/* It may lose tokens: it was not used for long enough, and on_evict did not say keep. */
 static bool idle(const struct model *m, uint32_t seq, bool force)
 {
+    if (m->veto[seq] > m->now)
+        return false;
     return force || (m->idle_ms && m->now >= m->stamp[seq] && m->now - m->stamp[seq] >= m->idle_ms);
 }
 
@@ -164,14 +167,14 @@ static const char *cut_of(const struct model *m, const struct model *after, uint
     return change.kept_max > change.lost_min ? "a sequence lost a position below one that it kept" : NULL;
 }
 
-/* hold[q]: the highest position of a sequence that cannot go, since it is busy or shares that cell with one
+/* hold[q]: the highest position of a sequence that cannot go, since it is busy, settled or shares that cell with one
  * whose cell there cannot go; -1: all can. Its tail ends above there. */
-static void find_held(const struct model *m, uint32_t stream, bool force, int32_t hold[MODEL_SEQS])
+static void find_held(const struct model *m, uint32_t stream, bool force, uint32_t curbed, int32_t hold[MODEL_SEQS])
 {
     bool more = true;
 
     for (uint32_t q = 0; q < m->n_seq; q++)
-        hold[q] = idle(m, q, force) && m->shrink != MODEL_KEEP ? -1 : INT32_MAX;
+        hold[q] = idle(m, q, force) && m->shrink != MODEL_KEEP && !(curbed >> q & 1) ? -1 : INT32_MAX;
     while (more) {
         more = false;
         for (uint32_t c = 0; c < m->kv_size; c++)
@@ -225,7 +228,7 @@ static const char *judge_count(const struct model_shrunk *all, int n, uint32_t s
             continue;
         over = true;
         needed = needed || goes_whole(all[i].m) || has + most_together(all[i].m, s) > target;
-        find_held(all[i].after, s, force, hold);
+        find_held(all[i].after, s, force, all[i].curbed, hold);
         for (uint32_t c = 0; c < all[i].m->kv_size && has > target; c++)
             if (all[i].after->pos[s][c] >= 0 && could_go(all[i].after, s, c, hold))
                 return "a stream is over its target, and more could go";
@@ -240,7 +243,7 @@ static const char *judge_exactly(const struct model_shrunk *all, int n, uint32_t
     static struct model exact[MODEL_LINKED];
 
     for (int i = 0; i < n; i++) {
-        if (!is_clear_cut(all[i].m, s))
+        if (!is_clear_cut(all[i].m, s) || all[i].curbed)
             return NULL;
         exact[i] = *all[i].m;
     }
@@ -292,8 +295,8 @@ static void accept(struct model *m, const struct model *after, uint64_t n_cut)
     for (uint32_t q = 0; q < m->n_seq; q++)
         if (model_max(m, q) != model_max(after, q)) {
             m->evicted[q] = true;
-            m->again[q] = model_max(after, q) >= 0;
-            if (!m->again[q]) /* nothing is left that could miss it */
+            m->again[q] = m->agreed[q] = false;
+            if (model_max(after, q) < 0) /* nothing is left that could miss it */
                 memset(m->lost[q], 0, sizeof m->lost[q]);
         }
     for (uint32_t s = 0; s < m->n_stream; s++)

@@ -107,11 +107,17 @@ static void note_dead_rows(struct rig *rig, kvlazy_seq_id src, kvlazy_seq_id dst
 
 int cp(struct rig *rig, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
 {
+    return cp_by(rig, src, dst, p0, p1, kvlazy_seq_cp);
+}
+
+int cp_by(struct rig *rig, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1,
+          int (*copy)(kvlazy_cache *, kvlazy_seq_id, kvlazy_seq_id, kvlazy_pos, kvlazy_pos))
+{
     bool across = rig->n_stream > 1 && src != dst && src >= 0 && dst >= 0 && src < (kvlazy_seq_id)rig->n_seq &&
                   dst < (kvlazy_seq_id)rig->n_seq && (p1 < 0 || p1 > (p0 < 0 ? 0 : p0));
     uint32_t n = 0, n_found = 0;
     struct token *token = across ? tokens_of(rig, src, p0, p1, &n) : NULL;
-    int status = kvlazy_seq_cp(rig->cache, src, dst, p0, p1);
+    int status = copy(rig->cache, src, dst, p0, p1);
     kvlazy_cells_view view = look(rig, across ? (uint32_t)dst : 0);
 
     for (uint32_t c = 0; across && !status && c < view.n_cell; c++) {

@@ -11,6 +11,9 @@
 
 /* kvlazy_seq_cp. The rig notes the bytes that rows of another stream were given, so that sound() knows them. */
 int cp(struct rig *rig, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1);
+/* The same, with a call of the test's own around kvlazy_seq_cp. */
+int cp_by(struct rig *rig, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1,
+          int (*copy)(kvlazy_cache *, kvlazy_seq_id, kvlazy_seq_id, kvlazy_pos, kvlazy_pos));
 
 /* "3=-2 7=5": the cells with a shift. "none" where the view has no shifts at all. Static storage. */
 const char *shifts_text(struct rig *rig, uint32_t stream);

@@ -54,6 +54,33 @@ static void a_copy_takes_the_room_of_a_token(void **state)
     }
 }
 
+/* A copy goes into the cells that a plan chose: the pages of these count once against the ceiling. */
+static void a_copy_into_planned_cells_fits(void **state)
+{
+    enum { N = 100 };
+    static kvlazy_pos pos[N];
+    static kvlazy_seq_id seq[N];
+    static uint32_t stream[N], cell[N];
+    struct rig *r = *state;
+
+    for (uint32_t i = 0; i < N; i++) {
+        pos[i] = (kvlazy_pos)i;
+        cell[i] = i;
+        seq[i] = stream[i] = 1;
+    }
+    r->params.n_stream = r->params.n_seq_max = 2;
+    rig_open(r);
+    ok(turn(r, 0, 0, N));
+    r->params.budget_bytes = cover_with(r, N, stream, cell);
+    ok(kvlazy_set_limits(r->cache, UINT32_MAX, UINT32_MAX, r->params.budget_bytes));
+    ok(prepare(r, UBATCH(N, pos, seq)));
+    ok(cp(r, 0, 1, -1, -1));
+    seq_is(r, 1, 0, N - 1);
+    assert_true(stats(r).touched_bytes <= r->params.budget_bytes);
+    expect(apply(r, UBATCH(N, pos, seq)), KVLAZY_EINVAL);
+    sound(r);
+}
+
 static void a_copy_after_undo_takes_the_room_too(void **state)
 {
     (void)state;
@@ -329,6 +356,7 @@ static void a_start_that_is_still_right(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        RIG_TEST(a_copy_into_planned_cells_fits),
         cmocka_unit_test(a_copy_takes_the_room_of_a_token),
         cmocka_unit_test(a_copy_after_undo_takes_the_room_too),
         cmocka_unit_test(the_room_of_every_owner),

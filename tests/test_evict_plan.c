@@ -156,6 +156,70 @@ static void a_slow_yes_beside_a_busy_sequence(void **state)
     sound(r);
 }
 
+static void opens_a_batch(struct rig *r, kvlazy_seq_id seq, kvlazy_pos pos)
+{
+    (void)seq;
+    (void)pos;
+    ok(kvlazy_init_batch(r->cache));
+}
+
+/* s0 of 600 tokens; a poll asked about all above 255, and a batch came between. */
+static void agree_in_vain(struct rig *r)
+{
+    open_with(r, 4096, 256);
+    turn_at(r, 1000, 0, 0, 600);
+    r->fake.now = 1500;
+    r->in_evict = opens_a_batch;
+    expect(kvlazy_poll(r->cache, NULL), KVLAZY_EBUSY);
+    r->in_evict = NULL;
+    ok(kvlazy_end_batch(r->cache));
+    assert_int_equal(r->n_evict, 1);
+    asked(r, 0, 0, 255);
+}
+
+static void a_trim_takes_more_than_was_agreed(void **state)
+{
+    struct rig *r = *state;
+
+    agree_in_vain(r);
+    ok(kvlazy_trim(r->cache, 100));
+    assert_int_equal(r->n_evict, 2);
+    asked(r, 1, 0, 99);
+    assert_int_equal(kvlazy_seq_pos_max(r->cache, 0), 99);
+    sound(r);
+}
+
+static void a_trim_asks_nothing_that_was_agreed(void **state)
+{
+    struct rig *r = *state;
+
+    agree_in_vain(r);
+    ok(kvlazy_trim(r->cache, 256));
+    assert_int_equal(r->n_evict, 1);
+    assert_int_equal(kvlazy_seq_pos_max(r->cache, 0), 255);
+    sound(r);
+}
+
+/* Another sequence filled the stream meanwhile. The poll takes what was agreed, and says that another one has to come.
+ */
+static void a_poll_of_less_than_the_excess_comes_again(void **state)
+{
+    struct rig *r = *state;
+    uint64_t next;
+
+    agree_in_vain(r);
+    ok(turn(r, 1, 0, 50));
+    ok(poll_next(r, &next));
+    assert_int_equal(next, 0);
+    assert_int_equal(r->n_evict, 1);
+    assert_int_equal(kvlazy_seq_pos_max(r->cache, 0), 255);
+    ok(poll_next(r, &next));
+    assert_true(next > 0);
+    asked(r, 1, 0, 205);
+    assert_int_equal(kvlazy_seq_pos_max(r->cache, 0), 205);
+    sound(r);
+}
+
 /* What each change of the sequence does to a yes. */
 static void shortens(struct rig *r)
 {
@@ -298,6 +362,9 @@ int main(void)
         RIG_TEST(a_prompt_that_an_earlier_one_keeps),
         GROUP_TEST(linked_caches_get_one_answer),
         RIG_TEST(a_slow_yes_beside_a_busy_sequence),
+        RIG_TEST(a_trim_takes_more_than_was_agreed),
+        RIG_TEST(a_trim_asks_nothing_that_was_agreed),
+        RIG_TEST(a_poll_of_less_than_the_excess_comes_again),
         cmocka_unit_test(a_yes_ends_when_its_sequence_changes),
         cmocka_unit_test(work_follows_the_tokens),
         RIG_TEST(a_hook_waits_for_one_piece),

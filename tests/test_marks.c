@@ -177,6 +177,31 @@ static void a_division_looks_at_every_window(void **state)
     sound(r);
 }
 
+/* ---- when a sequence was used ---- */
+
+/* A failed prepare closes the batch, and the next init_batch ends it. The bracket that it opens stamps nothing. */
+static void init_batch_ends_what_a_failed_prepare_closed(void **state)
+{
+    struct rig *r = *state;
+
+    open_with(r, 512, 16);
+    turn_at(r, 1000, 0, 0, 40);
+    ok(kvlazy_init_batch(r->cache));
+    ok(put(r, 0, 40, 1));
+    expect(put(r, 0, 70, 1), KVLAZY_EPOS);
+    r->fake.now = 1100;
+    ok(kvlazy_init_batch(r->cache));
+    r->fake.now = 1500;
+    ok(kvlazy_end_batch(r->cache));
+    r->fake.now = 1599;
+    ok(kvlazy_poll(r->cache, NULL));
+    assert_int_equal(r->n_evict, 0);
+    r->fake.now = 1600;
+    ok(kvlazy_poll(r->cache, NULL));
+    asked(r, 0, 0, 15);
+    sound(r);
+}
+
 /* ---- refused copies ---- */
 
 /* What says no: no cell, no bytes, no memory of our own is there. */
@@ -359,14 +384,23 @@ static void nor_part_of_another_owner(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        RIG_TEST(a_copy_of_nothing_wipes_no_mark), RIG_TEST(a_copy_of_nothing_brings_no_mark),
-        RIG_TEST(a_copy_of_nothing_keeps_a_mark),  RIG_TEST(nothing_is_no_activity),
-        RIG_TEST(a_keep_of_all_is_nothing),        RIG_TEST(a_removal_of_nothing_tears_no_window),
-        RIG_TEST(a_shift_looks_at_every_window),   RIG_TEST(a_division_looks_at_every_window),
-        RIG_TEST(a_refused_copy_is_remembered),    RIG_TEST(then_it_is_removed_whole),
-        RIG_TEST(then_it_is_copied_after_all),     RIG_TEST(a_destination_with_tokens_goes_on),
-        RIG_TEST(a_plan_made_before_the_refusal),  RIG_TEST(whole_copies_in_a_stream),
-        RIG_TEST(whole_copies_across_streams),     RIG_TEST(no_shift_leaves_a_part),
+        RIG_TEST(a_copy_of_nothing_wipes_no_mark),
+        RIG_TEST(a_copy_of_nothing_brings_no_mark),
+        RIG_TEST(a_copy_of_nothing_keeps_a_mark),
+        RIG_TEST(nothing_is_no_activity),
+        RIG_TEST(a_keep_of_all_is_nothing),
+        RIG_TEST(a_removal_of_nothing_tears_no_window),
+        RIG_TEST(a_shift_looks_at_every_window),
+        RIG_TEST(a_division_looks_at_every_window),
+        RIG_TEST(init_batch_ends_what_a_failed_prepare_closed),
+        RIG_TEST(a_refused_copy_is_remembered),
+        RIG_TEST(then_it_is_removed_whole),
+        RIG_TEST(then_it_is_copied_after_all),
+        RIG_TEST(a_destination_with_tokens_goes_on),
+        RIG_TEST(a_plan_made_before_the_refusal),
+        RIG_TEST(whole_copies_in_a_stream),
+        RIG_TEST(whole_copies_across_streams),
+        RIG_TEST(no_shift_leaves_a_part),
         RIG_TEST(nor_part_of_another_owner),
     };
 

@@ -212,6 +212,25 @@ static void a_copy_onto_what_was_emptied(void **state)
 
 /* ---- eviction ---- */
 
+/* The second ubatch recycles all that the first one brought: undo finds nothing of it, and takes and marks nothing. */
+static void undo_of_what_was_recycled(void **state)
+{
+    struct rig *r = *state;
+    kvlazy_ubatch u[2] = {UBATCH(2, POS(0, 1), SEQ(0, 0)), UBATCH(2, POS(0, 1), SEQ(1, 1))};
+
+    open_window(r, 2, KVLAZY_SWA_STANDARD, 1);
+    ok(put_tokens(r, u, 2));
+    seq_is(r, 0, -1, -1);
+    seq_is(r, 1, 0, 1);
+    ok(kvlazy_undo_ubatch(r->cache, &r->slot[0]));
+    seq_is(r, 1, 0, 1);
+    ok(kvlazy_undo_ubatch(r->cache, &r->slot[1]));
+    ok(kvlazy_end_batch(r->cache));
+    ok(put(r, 0, 40, 1));
+    seq_is(r, 0, 40, 40);
+    sound(r);
+}
+
 static void masked_cells_are_evicted_first(void **state)
 {
     struct rig *r = *state;
@@ -327,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_window_that_cannot_be_filled_empties_its_sequence),
         RIG_TEST(removed_whole_it_starts_anywhere),
+        RIG_TEST(undo_of_what_was_recycled),
         cmocka_unit_test(what_a_removal_leaves),
         RIG_TEST(removal_of_all_sequences),
         RIG_TEST(own_removals_are_no_loss),

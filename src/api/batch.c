@@ -17,7 +17,7 @@ int kvlazy_init_batch(kvlazy_cache *c)
         return entered;
     bool shrinks = (c->params.flags & KVLAZY_SHRINK_AT_INIT) && !c->group->asking;
 
-    if (c->group->open || shrinks) {
+    if (kvl_batch_is_due(c) || shrinks) {
         uint64_t now_ms = kvl_now(c);
 
         kvl_batch_close(c);

@@ -16,7 +16,7 @@ void kvl_batch_close(kvlazy_cache *cache);
 /* Stamps what was applied since, in all the group. */
 void kvl_batch_stamp(kvlazy_cache *cache, uint64_t now_ms);
 
-/* A batch is open, or one that a failed prepare closed is still to be stamped. */
+/* A batch is open, or one that a failed prepare closed is still to be stamped: it ends here. */
 bool kvl_batch_is_due(const kvlazy_cache *cache);
 
 /* A sequence got a token at this position, which is settled when the batch ends. */

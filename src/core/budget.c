@@ -38,13 +38,15 @@ void kvl_give_spare(kvlazy_cache *c)
     kvl_limits_give(c);
 }
 
-/* n_more pages are too many on top of those that are touched or promised: free pages outside the kept cells go back, if
- * what is kept then fits. KVLAZY_EBUDGET: it does not, or the host would not take them. */
-static int make_room(kvlazy_cache *c, uint64_t n_more)
+/* Kept cells, and n_lent pages on top, do not fit beside all that is touched: free pages outside the kept cells go
+ * back, if what is kept then fits. A page that both a plan and a copy will touch counts once. KVLAZY_EBUDGET: it does
+ * not, or the host would not take them. */
+static int make_room(kvlazy_cache *c, uint64_t n_lent)
 {
     if (kvl_limits_check(c, kvl_needed_pages(c)))
         return KVLAZY_EBUDGET;
     kvl_release_outside_keep(c);
+    uint64_t n_more = kvl_kept_pages(c, false) - kvl_kept_pages(c, true) + n_lent;
     return kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more) ? KVLAZY_OK : KVLAZY_EBUDGET;
 }
 
@@ -157,15 +159,16 @@ static uint64_t pages_lent(kvlazy_cache *c)
 
 /* What an open plan was promised is its own: pages for anything else come on top, and on top of what plans of linked
  * caches will touch here. Runs of the plan itself take of it. */
-static int fits_on_top(kvlazy_cache *c, const kvl_run *run, uint32_t n_run, uint64_t *n_more)
+static int fits_on_top(kvlazy_cache *c, const kvl_run *run, uint32_t n_run, uint64_t *n_lent)
 {
     bool planned = run == c->plan.run;
-    uint64_t n_lent = planned ? 0 : pages_lent(c);
+
+    *n_lent = planned ? 0 : pages_lent(c);
 
     if (!planned && may_be_lent(c) && kvl_rows_want(&c->rows, run, n_run))
         return KVLAZY_ENOMEM;
-    *n_more = kvl_rows_gathered(&c->rows) + n_lent + (planned ? 0 : kvl_rows_outstanding(&c->rows));
-    return !kvl_limits_any(c) || kvl_limits_take(c, kvl_rows_touched(&c->rows) + *n_more) ? KVLAZY_OK : KVLAZY_EBUDGET;
+    uint64_t n_more = kvl_rows_gathered(&c->rows) + *n_lent + (planned ? 0 : kvl_rows_outstanding(&c->rows));
+    return !kvl_limits_any(c) || kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more) ? KVLAZY_OK : KVLAZY_EBUDGET;
 }
 
 bool kvl_runs_fit(kvlazy_cache *c)
@@ -179,16 +182,16 @@ bool kvl_runs_fit(kvlazy_cache *c)
 
 int kvl_fit_runs(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
 {
-    uint64_t n_more;
+    uint64_t n_lent;
 
     if (!kvl_rows_gathered(&c->rows))
         return KVLAZY_OK;
-    int status = fits_on_top(c, run, n_run, &n_more);
+    int status = fits_on_top(c, run, n_run, &n_lent);
     if (status == KVLAZY_EBUDGET) {
         keep_needed(c);
         for (const kvl_run *r = run; r < run + n_run; r++)
             kvl_bits_fill(c->stream[r->stream].cells.keep, r->begin, r->end, true);
-        status = make_room(c, n_more);
+        status = make_room(c, n_lent);
         if (!status)
             status = kvl_rows_want(&c->rows, run, n_run); /* making room gathers too */
     }
@@ -228,12 +231,14 @@ static uint32_t first_unfit(kvlazy_cache *c)
 }
 
 /* The plan's own cache allows it, once room was made where it must be. Afterwards the plan is gathered still. */
-static int fit_own(kvlazy_cache *c, uint32_t n_run, uint64_t n_more)
+static int fit_own(kvlazy_cache *c, uint32_t n_run, uint64_t n_lent)
 {
+    uint64_t n_more = kvl_rows_gathered(&c->rows) + n_lent;
+
     if (!kvl_limits_any(c) || kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more))
         return KVLAZY_OK;
     keep_planned(c, c->plan.n_token);
-    int status = make_room(c, n_more);
+    int status = make_room(c, n_lent);
     return status ? status : kvl_rows_want(&c->rows, c->plan.run, n_run);
 }
 
@@ -249,7 +254,7 @@ int kvl_fit_plan(kvlazy_cache *c)
         return KVLAZY_ENOMEM;
     if (!n_lent && !kvl_rows_gathered(&c->rows))
         return KVLAZY_OK;
-    int status = fit_own(c, n_run, kvl_rows_gathered(&c->rows) + n_lent);
+    int status = fit_own(c, n_run, n_lent);
     if (!status)
         status = fit_twins(c, c->plan.run, n_run);
     if (status == KVLAZY_EBUDGET) {

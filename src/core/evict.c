@@ -191,6 +191,11 @@ static kvl_evict_state next_question(kvlazy_cache *c, kvl_evict *e)
             continue;
         if (plan->n_held)
             kvl_loss_trim(c, id);
+        if (kvl_loss_is_agreed(c, id)) {
+            kvl_loss_fix(c, id);
+            kvl_loss_note_yes(c, id);
+            continue;
+        }
         if (kvl_loss_any(c, id))
             return ask(c, e, id);
         e->phase = KVL_EVICT_TAKE; /* others may have to give what this one does not */
@@ -209,6 +214,7 @@ void kvl_evict_begin(kvlazy_cache *c, kvl_evict *e, const kvl_goal *goal)
     plan->goal = *goal;
     for (uint32_t i = 0; i < c->params.n_seq_max; i++)
         plan->loss[i].asked = false;
+    plan->curbed = false;
     *e = (kvl_evict){.phase = KVL_EVICT_START};
 }
 
@@ -239,6 +245,7 @@ void kvl_evict_answer(kvlazy_cache *c, kvl_evict *e, bool kept)
     bool stale = c->group->losses.n_changed != c->group->n_changed;
 
     if (kept) {
+        c->group->losses.curbed = true;
         kvl_loss_forget_yes(c, e->seq);
         for (kvlazy_cache *m = c->group->first; m; m = m->next)
             m->seq[e->seq].veto_ms = c->group->losses.goal.now_ms + kvl_max(kvl_group_idle_ms(c), 1);

@@ -444,7 +444,18 @@ bool kvl_loss_yes_holds(const kvlazy_cache *c, kvlazy_seq_id id)
     const kvl_loss *loss = loss_of(c, id);
     uint64_t n_token;
 
-    return loss->yes && loss->yes_generation == generation_of(c, id, &n_token) && loss->yes_tokens == n_token;
+    return loss->yes && !loss->loose && loss->yes_generation == generation_of(c, id, &n_token) &&
+           loss->yes_tokens == n_token;
+}
+
+bool kvl_loss_is_agreed(const kvlazy_cache *c, kvlazy_seq_id id)
+{
+    const kvl_loss *loss = loss_of(c, id);
+
+    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+        if (m->evict.part[id].low_cut != m->evict.part[id].yes_low)
+            return false;
+    return loss->yes && loss->loose && loss->cut == loss->yes_cut;
 }
 
 void kvl_loss_note_yes(kvlazy_cache *c, kvlazy_seq_id id)
@@ -452,6 +463,7 @@ void kvl_loss_note_yes(kvlazy_cache *c, kvlazy_seq_id id)
     kvl_loss *loss = loss_of(c, id);
 
     loss->yes = true;
+    loss->loose = false;
     loss->yes_cut = loss->cut;
     loss->yes_generation = generation_of(c, id, &loss->yes_tokens);
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
@@ -460,6 +472,7 @@ void kvl_loss_note_yes(kvlazy_cache *c, kvlazy_seq_id id)
 
 void kvl_loss_take_agreed(kvlazy_cache *c, kvlazy_seq_id id)
 {
+    c->group->losses.curbed = true;
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
         kvl_loss_cut_low(m, id, m->evict.part[id].yes_low);
     kvl_loss_cut(c, id, loss_of(c, id)->yes_cut, false);
@@ -537,17 +550,27 @@ static void begin_in(kvlazy_cache *c, const kvl_goal *goal)
     e->n_lost = 0;
 }
 
+/* What comes again by itself keeps to a yes of before, or a sequence that is decoded meanwhile, and makes each question
+ * a new one, would put the eviction off for ever. A call that was made for a result asks for what that takes. */
+static bool keeps_to_yes(const kvl_goal *goal)
+{
+    return goal->kind == KVL_GOAL_IDLE || goal->kind == KVL_GOAL_INITIAL || goal->best_effort;
+}
+
 /* One that was asked about and has changed since is not asked again: it stays as it is in this call. */
 void kvl_loss_begin(kvlazy_cache *c)
 {
     kvl_losses *plan = &c->group->losses;
+    bool keeps = keeps_to_yes(&plan->goal);
 
     for (uint32_t i = 0; i < c->params.n_seq_max; i++) {
         kvl_loss *loss = &plan->loss[i];
 
         loss->cut = INT32_MAX;
         loss->listed = false;
+        loss->loose = false;
         loss->yes = kvl_loss_yes_holds(c, (kvlazy_seq_id)i);
+        loss->loose = loss->yes && !loss->asked && !keeps;
         loss->fixed = loss->asked && !loss->yes;
     }
     plan->question.n = plan->n_held = 0;

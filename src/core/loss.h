@@ -16,8 +16,9 @@ typedef struct kvl_loss {
     bool asked;     /* on_evict was asked about it in this call */
     bool listed;    /* it stands in kvl_losses.question */
 
-    /* A yes of on_evict holds for this cut until the sequence changes. */
-    bool yes;
+    /* A yes of on_evict holds for this cut until the sequence changes; loose: the plan may take more, and then on_evict
+     * is asked again. */
+    bool yes, loose;
     kvlazy_pos yes_cut;
     uint64_t yes_generation, yes_tokens; /* how the sequence was then */
 } kvl_loss;
@@ -30,6 +31,7 @@ typedef struct kvl_losses {
     kvl_turns question; /* sequences that lose something and were not asked about */
     uint64_t n_step;    /* entries and owners looked at so far: the work that planning was */
     uint32_t n_held;    /* vetoes since the plan was begun */
+    bool curbed;        /* vetoes in this call, or an earlier yes: sequences that were asked may have more to give */
     uint64_t n_changed; /* kvl_group.n_changed when it was begun: it is stale when that moved on */
 } kvl_losses;
 
@@ -120,11 +122,13 @@ void kvl_loss_fix(kvlazy_cache *cache, kvlazy_seq_id seq);
 void kvl_loss_take_back(kvlazy_cache *cache, kvlazy_seq_id seq);
 void kvl_loss_trim(kvlazy_cache *cache, kvlazy_seq_id seq);
 
-/* A yes of on_evict: notes one for what the sequence loses now, or forgets it; says whether an earlier one holds, and
- * takes exactly what that agreed to. */
+/* A yes of on_evict: notes one for what the sequence loses now, or forgets it; says whether an earlier one holds, which
+ * limits the plan, and takes exactly what that agreed to; says whether a loose one is for what the sequence loses now.
+ */
 void kvl_loss_note_yes(kvlazy_cache *cache, kvlazy_seq_id seq);
 void kvl_loss_forget_yes(kvlazy_cache *cache, kvlazy_seq_id seq);
 bool kvl_loss_yes_holds(const kvlazy_cache *cache, kvlazy_seq_id seq);
+bool kvl_loss_is_agreed(const kvlazy_cache *cache, kvlazy_seq_id seq);
 void kvl_loss_take_agreed(kvlazy_cache *cache, kvlazy_seq_id seq);
 
 #endif

@@ -185,24 +185,41 @@ static void look_at_rest(kvlazy_cache *c, uint64_t now_ms)
     }
 }
 
-static void drop_planned(kvlazy_cache *c, const kvl_shrink *s, uint64_t stamp)
+/* Returns whether any sequence lost tokens. */
+static bool drop_planned(kvlazy_cache *c, const kvl_shrink *s, uint64_t stamp)
 {
     bool planned = s->why != KVL_SHRINK_CELLS || s->goal.max_cells;
 
-    if (planned && !kvl_has_engine_cells(c))
-        kvl_evict_apply(c, &s->evict, stamp);
+    return planned && !kvl_has_engine_cells(c) && kvl_evict_apply(c, &s->evict, stamp);
+}
+
+/* A sequence that lost what on_evict agreed to, and was to lose no more, may lose the rest of the excess in a next
+ * poll.
+ */
+static bool has_more_to_lose(kvlazy_cache *c, const kvl_goal *goal)
+{
+    const kvl_losses *plan = &c->group->losses;
+
+    for (kvlazy_seq_id id = 0; plan->curbed && id < (kvlazy_seq_id)c->params.n_seq_max; id++)
+        if (plan->loss[id].fixed && kvl_may_lose(c, goal, id) &&
+            kvl_policy_excess(kvl_stream_of(c, id)->cells.n_used, c->params.kv_size_initial))
+            return true;
+    return false;
 }
 
 /* A poll: evicted cells count as emptied long ago, so that a release that stopped goes on with them. */
-static void drop_idle(kvlazy_cache *c, const kvl_shrink *s)
+static void drop_idle(kvlazy_cache *c, kvl_shrink *s)
 {
     uint64_t now_ms = s->goal.now_ms;
+    bool dropped = false;
 
     for (kvlazy_cache *m = c->group->first; m; m = m->next) {
         kvl_report_begin(m);
-        drop_planned(m, s, now_ms - m->params.slot_shrink_idle_ms);
+        dropped |= drop_planned(m, s, now_ms - m->params.slot_shrink_idle_ms);
         look_at_rest(m, now_ms);
     }
+    for (kvlazy_cache *m = dropped ? c->group->first : NULL; m; m = m->next)
+        s->more |= has_more_to_lose(m, &s->goal);
 }
 
 static void drop_on_request(kvlazy_cache *c, const kvl_shrink *s)

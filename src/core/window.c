@@ -233,11 +233,8 @@ void kvl_window_give_up(kvlazy_cache *c, const kvl_plan_ubatch *b, uint64_t now_
 
     if (!p->victim)
         return;
-    for (uint32_t i = b->token_begin; i < b->token_end; i++) {
+    for (uint32_t i = b->token_begin; i < b->token_end; i++)
         p->victim[i].seq = -1; /* the cell is empty now, and that is what a second apply finds */
-        for (uint32_t k = kvl_plan_owner_begin(p, i); k < p->owner_end[i]; k++)
-            kvl_window_refill(c, p->owner[k].seq, p->pos[i], INT32_MAX, now_ms);
-    }
     for (kvlazy_seq_id id = 0; id < (kvlazy_seq_id)c->params.n_seq_max; id++) {
         if (c->seq[id].n_undone)
             kvl_window_refill(c, id, c->seq[id].undone_from, INT32_MAX, now_ms);
