@@ -147,6 +147,9 @@ uint32_t kvl_cells_recent_end(const kvl_cells *cells, uint64_t stamp, uint64_t a
 kvlazy_seq_id kvl_cells_next_owner(const kvl_cells *cells, uint32_t cell, kvlazy_seq_id from);
 bool kvl_cells_owns(const kvl_cells *cells, uint32_t cell, kvlazy_seq_id seq);
 
+/* How many cells from `cell` on, n at most, name the same owners for sure: one, if they are a loose set. */
+uint32_t kvl_cells_same_owners(const kvl_cells *cells, uint32_t cell, uint32_t n);
+
 static inline kvl_index *kvl_cells_index(const kvl_cells *cells, kvlazy_seq_id seq)
 {
     return &cells->index[(uint32_t)seq - cells->seq_first];
