@@ -233,4 +233,5 @@ void kvl_plan_fini(kvl_plan *p)
     free(p->victim);
     free(p->run);
     free(p->order);
+    free(p->oldest);
 }
