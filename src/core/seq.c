@@ -140,6 +140,17 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
 
 /* ------------------------------------------------------------------------------------------- moving positions */
 
+/* Every owner of one of these tokens changes. */
+static void note_motion(kvlazy_cache *c, const kvl_cells *cells, const kvl_index *index, uint32_t begin, uint32_t end)
+{
+    kvl_index_walk walk = kvl_index_walk_from(index, begin, end);
+    kvl_stretch run;
+
+    while (kvl_index_next(index, &walk, &run))
+        for (uint32_t i = 0; i < run.n; i += kvl_cells_same_owners(cells, run.cell + i, run.n - i))
+            kvl_owners_changed(c, cells, run.cell + i);
+}
+
 /* Positions are moved at once; K is rotated by the engine, which finds the shifts in the cells view. */
 int kvl_seq_move(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, kvl_motion motion)
 {
@@ -165,8 +176,7 @@ int kvl_seq_move(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p
     if (kvl_cells_reserve_reposition(cells, seq, p0, p1, motion))
         return KVLAZY_ENOMEM;
     uint64_t now_ms = kvl_now(c);
-    for (uint32_t i = begin; i < end; i++)
-        kvl_owners_changed(c, cells, kvl_index_at(index, i).cell);
+    note_motion(c, cells, index, begin, end);
     kvl_window_moved(c, seq, p0, p1, motion);
     kvl_cells_reposition(cells, motion, now_ms);
     kvl_note_activity(c, seq, now_ms);
