@@ -43,12 +43,16 @@ int kvl_plan_reserve(kvl_plan *p, uint32_t n_ubatch, uint32_t n_token, uint32_t 
 static uint32_t same_owners_end(const kvl_plan *p, uint32_t begin, uint32_t end)
 {
     const kvl_plan_owner *first = &p->owner[kvl_plan_owner_begin(p, begin)], *last = p->owner + p->owner_end[begin];
+    kvlazy_seq_id alone = last - first == 1 ? first->seq : -1;
     uint32_t i = begin + 1;
 
-    for (const kvl_plan_owner *o = last; i < end && p->owner_end[i] - p->owner_end[i - 1] == last - first; i++)
-        for (const kvl_plan_owner *f = first; f < last; f++, o++)
+    for (const kvl_plan_owner *o = last; i < end && p->owner_end[i] - p->owner_end[i - 1] == last - first; i++) {
+        if (alone >= 0 && (o++)->seq != alone)
+            return i;
+        for (const kvl_plan_owner *f = first; alone < 0 && f < last; f++, o++)
             if (f->seq != o->seq)
                 return i;
+    }
     return i;
 }
 
@@ -85,12 +89,52 @@ static uint32_t count_sets(const kvl_plan *p, uint32_t begin, uint32_t end)
     return n;
 }
 
-/* Counts runs, for each sequence, and sets. */
-static uint32_t count_room(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end)
+static int reserve_cells(kvlazy_cache *c, uint32_t begin, uint32_t end)
+{
+    const kvl_plan *p = &c->plan;
+    uint32_t top = 0;
+
+    for (uint32_t i = begin; i < end; i++)
+        top = p->cell[i] > top ? p->cell[i] : top;
+    return kvl_cells_reserve(&c->stream[p->stream[begin]].cells, top + 1);
+}
+
+/* What was counted, once a sequence. */
+static int reserve_counted(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end)
+{
+    const kvl_plan *p = &c->plan;
+    int status = KVLAZY_OK;
+
+    for (uint32_t k = kvl_plan_owner_begin(p, token_begin); k < p->owner_end[token_end - 1]; k++) {
+        kvl_seq *s = &c->seq[p->owner[k].seq];
+
+        if (s->n_run && kvl_index_reserve(kvl_index_of(c, p->owner[k].seq), s->n_run))
+            status = KVLAZY_ENOMEM;
+        s->n_run = 0;
+    }
+    return status;
+}
+
+/* One token that one sequence owns, the most frequent case. */
+static int reserve_one(kvlazy_cache *c, uint32_t token)
+{
+    const kvl_plan *p = &c->plan;
+    kvl_cells *cells = &c->stream[p->stream[token]].cells;
+    kvl_index *index = kvl_cells_index(cells, p->owner[kvl_plan_owner_begin(p, token)].seq);
+
+    if (kvl_cells_reserve(cells, p->cell[token] + 1))
+        return KVLAZY_ENOMEM;
+    return kvl_index_reserve(index, p->pos[token] < kvl_index_max(index) ? 2 : 1);
+}
+
+int kvl_plan_reserve_cells(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end)
 {
     const kvl_plan *p = &c->plan;
     uint32_t n_set = 0;
+    int status = KVLAZY_OK;
 
+    if (token_begin + 1 == token_end && kvl_plan_owner_begin(p, token_begin) + 1 == p->owner_end[token_begin])
+        return reserve_one(c, token_begin);
     for (uint32_t i = token_begin, end; i < token_end; i = end) {
         uint32_t first = kvl_plan_owner_begin(p, i);
 
@@ -99,43 +143,12 @@ static uint32_t count_room(kvlazy_cache *c, uint32_t token_begin, uint32_t token
             count_runs(c, p->owner[k].seq, i, end);
         if (p->owner_end[i] - first > 1)
             n_set += count_sets(p, i, end);
-    }
-    return n_set;
-}
-
-/* What was counted, for tokens with the same owners. */
-static int reserve_counted(kvlazy_cache *c, uint32_t begin, uint32_t end, uint32_t n_set)
-{
-    const kvl_plan *p = &c->plan;
-    kvl_cells *cells = &c->stream[p->stream[begin]].cells;
-    uint32_t top = 0;
-
-    for (uint32_t i = begin; i < end; i++)
-        top = p->cell[i] > top ? p->cell[i] : top;
-    int status = kvl_cells_reserve(cells, top + 1);
-    if (!status && n_set)
-        status = kvl_cells_reserve_sets(cells, n_set + 1);
-    for (uint32_t k = kvl_plan_owner_begin(p, begin); k < p->owner_end[begin]; k++) {
-        kvl_seq *s = &c->seq[p->owner[k].seq];
-
-        if (s->n_run && kvl_cells_reserve_seq(cells, p->owner[k].seq, s->n_run))
-            status = KVLAZY_ENOMEM;
-        s->n_run = 0;
-    }
-    return status;
-}
-
-int kvl_plan_reserve_cells(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end)
-{
-    uint32_t n_set = count_room(c, token_begin, token_end);
-    int status = KVLAZY_OK;
-
-    for (uint32_t i = token_begin, end; i < token_end; i = end) {
-        end = same_owners_end(&c->plan, i, token_end);
-        if (reserve_counted(c, i, end, n_set))
+        if (reserve_cells(c, i, end))
             status = KVLAZY_ENOMEM;
     }
-    return status;
+    if (n_set && kvl_cells_reserve_sets(&c->stream[p->stream[token_begin]].cells, n_set + 1)) /* there is but one */
+        status = KVLAZY_ENOMEM;
+    return reserve_counted(c, token_begin, token_end) ? KVLAZY_ENOMEM : status;
 }
 
 /* ------------------------------------------------------------------------------------------- runs of cells */

@@ -35,7 +35,8 @@ typedef struct kvl_oldest {
 } kvl_oldest;
 
 typedef struct kvl_plan {
-    uint64_t batch; /* group.n_opened of the batch that it is for */
+    uint64_t batch;   /* group.n_opened of the batch that it is for */
+    uint64_t entered; /* group.n_entered of the call that made it, and room for it */
     uint32_t n_ubatch, n_token, n_owner;
     uint32_t cap_ubatch, cap_token, cap_owner;
     kvl_plan_ubatch *ubatch;

@@ -331,7 +331,7 @@ static void tear(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
     set_torn(c, seq, false);
 }
 
-void kvl_window_follow(kvlazy_cache *c)
+void kvl_window_follow_torn(kvlazy_cache *c)
 {
     for (kvlazy_seq_id seq = 0; c->group->n_torn && seq < (kvlazy_seq_id)c->params.n_seq_max; seq++)
         if (c->seq[seq].torn)
