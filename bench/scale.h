@@ -42,6 +42,9 @@ void scale_rest(struct scale_rig *rig);
 int scale_poll(struct scale_rig *rig);
 int scale_error(const char *call, int status);
 
+/** Time that this thread ran, in the kernel too: the machine is shared, and what others take is not counted. */
+uint64_t scale_spent_ns(void);
+
 /** Bytes that the heap has handed out and not got back, mappings of its own included. */
 uint64_t scale_heap_bytes(void);
 

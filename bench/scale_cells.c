@@ -35,9 +35,9 @@ static int decode_steps(uint32_t n_seq, uint32_t n_swa, uint64_t *ns)
         }
         kvlazy_ubatch ubatch = {.n_token = n_seq, .pos = rig.pos, .seq = rig.seq};
         kvlazy_init_batch(rig.cache);
-        uint64_t start_ns = bench_now_ns();
+        uint64_t start_ns = scale_spent_ns();
         int answer = kvlazy_prepare(rig.cache, &ubatch, 1, &slot);
-        bench_series_add(&each, (double)(bench_now_ns() - start_ns));
+        bench_series_add(&each, (double)(scale_spent_ns() - start_ns));
         answer = answer == KVLAZY_OK ? kvlazy_apply_ubatch(rig.cache, &slot, &ubatch) : answer;
         kvlazy_end_batch(rig.cache);
         status = answer == KVLAZY_OK ? 0 : scale_error("a decode step", answer);
@@ -96,9 +96,9 @@ static int rotated(uint32_t n, uint64_t *ns)
         rig.pos[i] = (kvlazy_pos)((i + n / 3) % n);
         rig.seq[i] = 0;
     }
-    uint64_t start_ns = bench_now_ns();
+    uint64_t start_ns = scale_spent_ns();
     int status = scale_batch(&rig, n);
-    *ns = bench_now_ns() - start_ns;
+    *ns = scale_spent_ns() - start_ns;
     scale_close(&rig);
     return status;
 }
@@ -111,9 +111,9 @@ static int shift_shared(uint32_t n, uint64_t *ns)
         return -1;
     }
     int status = scale_fork(&rig, OWNERS, n, 0);
-    uint64_t start_ns = bench_now_ns();
+    uint64_t start_ns = scale_spent_ns();
     int answer = kvlazy_seq_add(rig.cache, 1, (kvlazy_pos)(n / 2), -1, 16);
-    *ns = bench_now_ns() - start_ns;
+    *ns = scale_spent_ns() - start_ns;
     scale_close(&rig);
     return status == 0 && answer != KVLAZY_OK ? scale_error("kvlazy_seq_add", answer) : status;
 }

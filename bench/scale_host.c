@@ -23,14 +23,14 @@ static int layers(uint32_t n_layer, uint64_t *ns)
     }
     rig.params.layers = layer;
     rig.params.n_layer = n_layer;
-    uint64_t start_ns = bench_now_ns();
+    uint64_t start_ns = scale_spent_ns();
     int status = scale_create(&rig);
     for (uint32_t i = 0; status == 0 && i < n_layer; i++) {
         kvlazy_tensor tensor;
         int answer = kvlazy_k(rig.cache, i, &tensor);
         status = answer == KVLAZY_OK ? 0 : scale_error("kvlazy_k", answer);
     }
-    *ns = bench_now_ns() - start_ns;
+    *ns = scale_spent_ns() - start_ns;
     scale_close(&rig);
     free(layer);
     return status;
@@ -71,9 +71,9 @@ static int releases(bool frugal, struct bench_series *ns)
     for (int i = 0; status == 0 && i < RELEASES; i++) {
         kvlazy_seq_rm(rig.cache, FRONTIER_STREAMS - 1, -1, -1);
         scale_rest(&rig);
-        uint64_t start_ns = bench_now_ns();
+        uint64_t start_ns = scale_spent_ns();
         status = scale_poll(&rig);
-        bench_series_add(ns, (double)(bench_now_ns() - start_ns));
+        bench_series_add(ns, (double)(scale_spent_ns() - start_ns));
         status = status == 0 ? scale_put(&rig, FRONTIER_STREAMS - 1, 0, 10) : status;
     }
     scale_close(&rig);

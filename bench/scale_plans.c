@@ -41,9 +41,9 @@ static int poll_shared(uint32_t n_seq, uint64_t *ns)
         return -1;
     }
     scale_rest(&rig);
-    uint64_t start_ns = bench_now_ns();
+    uint64_t start_ns = scale_spent_ns();
     int status = scale_poll(&rig);
-    *ns = bench_now_ns() - start_ns;
+    *ns = scale_spent_ns() - start_ns;
     scale_close(&rig);
     return status;
 }
@@ -56,9 +56,9 @@ static int budget_shared(uint32_t n_seq, uint64_t *ns)
     }
     kvlazy_stats_info stats = {.struct_size = sizeof(stats)};
     kvlazy_stats(rig.cache, &stats);
-    uint64_t start_ns = bench_now_ns();
+    uint64_t start_ns = scale_spent_ns();
     int status = kvlazy_set_limits(rig.cache, UINT32_MAX, UINT32_MAX, stats.touched_bytes / 8);
-    *ns = bench_now_ns() - start_ns;
+    *ns = scale_spent_ns() - start_ns;
     scale_close(&rig);
     return status == KVLAZY_OK ? 0 : scale_error("kvlazy_set_limits", status);
 }
@@ -74,9 +74,9 @@ static int veto(uint32_t n_seq, uint64_t *ns)
     }
     int status = scale_fork(&rig, n_seq, 1, TAIL);
     scale_rest(&rig);
-    uint64_t start_ns = bench_now_ns();
+    uint64_t start_ns = scale_spent_ns();
     status = status == 0 ? scale_poll(&rig) : status;
-    *ns = bench_now_ns() - start_ns;
+    *ns = scale_spent_ns() - start_ns;
     scale_close(&rig);
     return status;
 }

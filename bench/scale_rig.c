@@ -7,10 +7,18 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 int scale_error(const char *call, int status)
 {
     return bench_error("%s: %s", call, kvlazy_status_name(status));
+}
+
+uint64_t scale_spent_ns(void)
+{
+    struct timespec spent = {0};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+    return (uint64_t)spent.tv_sec * 1000000000u + (uint64_t)spent.tv_nsec;
 }
 
 uint64_t scale_heap_bytes(void)

@@ -61,7 +61,8 @@ static int init_parts(kvlazy_cache *c)
     c->seq = calloc(p->n_seq_max, sizeof *c->seq);
     c->active.seq = calloc(p->n_seq_max, sizeof *c->active.seq);
     c->plan.order = calloc(p->n_seq_max, sizeof *c->plan.order);
-    if (!c->stream || !c->rows.stream || !c->seq || !c->active.seq || !c->plan.order ||
+    c->plan.oldest = calloc(kvl_has_window(c) ? p->n_seq_max : 1, sizeof *c->plan.oldest);
+    if (!c->stream || !c->rows.stream || !c->seq || !c->active.seq || !c->plan.order || !c->plan.oldest ||
         kvl_eviction_init(&c->evict, p->n_seq_max))
         return KVLAZY_ENOMEM;
     int status = init_streams(c);

@@ -108,6 +108,13 @@ static void record(kvlazy_cache *c, kvl_plan_ubatch *b, const kvlazy_ubatch *u)
     b->applied = true;
 }
 
+/* What prepare made room for has it still, if no other call came in since. Where a window takes tokens first, these may
+ * need some of it. */
+static bool has_room(const kvlazy_cache *c)
+{
+    return c->group->n_entered == c->plan.entered + 1 && !c->plan.victim;
+}
+
 int kvl_apply(kvlazy_cache *c, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch)
 {
     bool open = c->group->open && c->plan.batch == c->group->n_opened;
@@ -116,7 +123,7 @@ int kvl_apply(kvlazy_cache *c, const kvlazy_slot *slot, const kvlazy_ubatch *uba
     if (!b)
         return KVLAZY_EINVAL;
     int status = check_apply(c, b, ubatch);
-    if (!status)
+    if (!status && !has_room(c))
         status = kvl_plan_reserve_cells(c, b->token_begin, b->token_end);
     if (!status)
         status = touch_rows(c, b);

@@ -5,7 +5,7 @@
 static uint64_t plan_bytes(const kvl_plan *p)
 {
     uint64_t token_bytes = sizeof *p->stream + sizeof *p->cell + sizeof *p->owner_end + sizeof *p->pos +
-                           sizeof *p->run + (p->victim ? sizeof *p->victim : 0);
+                           sizeof *p->filled + sizeof *p->run + (p->victim ? sizeof *p->victim : 0);
 
     return p->cap_ubatch * (uint64_t)sizeof *p->ubatch + p->cap_token * token_bytes +
            p->cap_owner * (uint64_t)sizeof *p->owner;
@@ -20,7 +20,8 @@ static uint64_t arena_bytes(const kvlazy_arena *a)
 uint64_t kvl_bookkeeping_bytes(const kvlazy_cache *c)
 {
     const kvl_geometry *g = &c->rows.geometry;
-    uint64_t seq_bytes = sizeof *c->seq + sizeof *c->active.seq + sizeof *c->plan.order + sizeof *c->evict.part +
+    uint64_t seq_bytes = sizeof *c->seq + sizeof *c->active.seq + sizeof *c->plan.order +
+                         (kvl_has_window(c) ? sizeof *c->plan.oldest : 0) + sizeof *c->evict.part +
                          sizeof *c->evict.turns.turn + sizeof *c->group->losses.loss;
     uint64_t bytes = sizeof *c + plan_bytes(&c->plan) + c->params.n_seq_max * seq_bytes +
                      c->params.n_stream * (uint64_t)(sizeof *c->stream + sizeof *c->rows.stream) +

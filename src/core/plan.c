@@ -39,70 +39,116 @@ int kvl_plan_reserve(kvl_plan *p, uint32_t n_ubatch, uint32_t n_token, uint32_t 
 
 /* ------------------------------------------------------------------------------------------- room for tokens */
 
-/* One more token of a sequence: a run, if it does not go on with the last one, and where it may come between others,
+/* Where the tokens from `begin` on end, below `end`, that all have the same owners. */
+static uint32_t same_owners_end(const kvl_plan *p, uint32_t begin, uint32_t end)
+{
+    const kvl_plan_owner *first = &p->owner[kvl_plan_owner_begin(p, begin)], *last = p->owner + p->owner_end[begin];
+    kvlazy_seq_id alone = last - first == 1 ? first->seq : -1;
+    uint32_t i = begin + 1;
+
+    for (const kvl_plan_owner *o = last; i < end && p->owner_end[i] - p->owner_end[i - 1] == last - first; i++) {
+        if (alone >= 0 && (o++)->seq != alone)
+            return i;
+        for (const kvl_plan_owner *f = first; alone < 0 && f < last; f++, o++)
+            if (f->seq != o->seq)
+                return i;
+    }
+    return i;
+}
+
+/* More tokens of a sequence: a run each, if it does not go on with the last one, and where it may come between others,
  * another for what it splits. */
-static void count_run(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, uint32_t cell)
-{
-    kvl_seq *s = &c->seq[id];
-    bool goes_on = s->n_run && pos == s->run_pos && cell == s->run_cell;
-
-    if (!s->n_run)
-        s->run_top = kvl_index_max(kvl_index_of(c, id));
-    s->n_run += pos < s->run_top ? 2 : !goes_on;
-    s->run_top = pos > s->run_top ? pos : s->run_top;
-    s->run_pos = pos + 1;
-    s->run_cell = cell + 1;
-}
-
-static bool same_owners_before(const kvl_plan *p, uint32_t token)
-{
-    uint32_t begin = kvl_plan_owner_begin(p, token), n = p->owner_end[token] - begin;
-
-    if (!token || p->cell[token] != p->cell[token - 1] + 1 || begin - kvl_plan_owner_begin(p, token - 1) != n)
-        return false;
-    for (uint32_t k = begin; k < begin + n; k++)
-        if (p->owner[k].seq != p->owner[k - n].seq)
-            return false;
-    return true;
-}
-
-/* Counts runs, for each sequence, and sets. */
-static uint32_t count_room(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end)
+static void count_runs(kvlazy_cache *c, kvlazy_seq_id id, uint32_t begin, uint32_t end)
 {
     const kvl_plan *p = &c->plan;
-    uint32_t n_set = 0;
+    kvl_seq *s = &c->seq[id];
+    uint32_t n = s->n_run, cell = s->run_cell;
+    kvlazy_pos pos = s->run_pos, top = n ? s->run_top : kvl_index_max(kvl_index_of(c, id));
 
-    for (uint32_t i = token_begin; i < token_end; i++) {
-        uint32_t begin = kvl_plan_owner_begin(p, i), end = p->owner_end[i];
+    for (uint32_t i = begin; i < end; i++) {
+        bool goes_on = n && p->pos[i] == pos && p->cell[i] == cell;
 
-        for (uint32_t k = begin; k < end; k++)
-            count_run(c, p->owner[k].seq, p->pos[i], p->cell[i]);
-        if (end - begin > 1 && (i == token_begin || !same_owners_before(p, i)))
-            n_set++;
+        n += p->pos[i] < top ? 2 : !goes_on;
+        top = p->pos[i] > top ? p->pos[i] : top;
+        pos = p->pos[i] + 1;
+        cell = p->cell[i] + 1;
     }
-    return n_set;
+    s->n_run = n;
+    s->run_cell = cell;
+    s->run_pos = pos;
+    s->run_top = top;
+}
+
+/* Neighbours name one set. */
+static uint32_t count_sets(const kvl_plan *p, uint32_t begin, uint32_t end)
+{
+    uint32_t n = 1;
+
+    for (uint32_t i = begin + 1; i < end; i++)
+        n += p->cell[i] != p->cell[i - 1] + 1;
+    return n;
+}
+
+static int reserve_cells(kvlazy_cache *c, uint32_t begin, uint32_t end)
+{
+    const kvl_plan *p = &c->plan;
+    uint32_t top = 0;
+
+    for (uint32_t i = begin; i < end; i++)
+        top = p->cell[i] > top ? p->cell[i] : top;
+    return kvl_cells_reserve(&c->stream[p->stream[begin]].cells, top + 1);
+}
+
+/* What was counted, once a sequence. */
+static int reserve_counted(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end)
+{
+    const kvl_plan *p = &c->plan;
+    int status = KVLAZY_OK;
+
+    for (uint32_t k = kvl_plan_owner_begin(p, token_begin); k < p->owner_end[token_end - 1]; k++) {
+        kvl_seq *s = &c->seq[p->owner[k].seq];
+
+        if (s->n_run && kvl_index_reserve(kvl_index_of(c, p->owner[k].seq), s->n_run))
+            status = KVLAZY_ENOMEM;
+        s->n_run = 0;
+    }
+    return status;
+}
+
+/* One token that one sequence owns, the most frequent case. */
+static int reserve_one(kvlazy_cache *c, uint32_t token)
+{
+    const kvl_plan *p = &c->plan;
+    kvl_cells *cells = &c->stream[p->stream[token]].cells;
+    kvl_index *index = kvl_cells_index(cells, p->owner[kvl_plan_owner_begin(p, token)].seq);
+
+    if (kvl_cells_reserve(cells, p->cell[token] + 1))
+        return KVLAZY_ENOMEM;
+    return kvl_index_reserve(index, p->pos[token] < kvl_index_max(index) ? 2 : 1);
 }
 
 int kvl_plan_reserve_cells(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end)
 {
     const kvl_plan *p = &c->plan;
-    uint32_t n_set = count_room(c, token_begin, token_end);
+    uint32_t n_set = 0;
     int status = KVLAZY_OK;
 
-    for (uint32_t i = token_begin; i < token_end; i++) {
-        kvl_cells *cells = &c->stream[p->stream[i]].cells;
+    if (token_begin + 1 == token_end && kvl_plan_owner_begin(p, token_begin) + 1 == p->owner_end[token_begin])
+        return reserve_one(c, token_begin);
+    for (uint32_t i = token_begin, end; i < token_end; i = end) {
+        uint32_t first = kvl_plan_owner_begin(p, i);
 
-        if (kvl_cells_reserve(cells, p->cell[i] + 1) || (n_set && kvl_cells_reserve_sets(cells, n_set + 1)))
+        end = same_owners_end(p, i, token_end);
+        for (uint32_t k = first; k < p->owner_end[i]; k++)
+            count_runs(c, p->owner[k].seq, i, end);
+        if (p->owner_end[i] - first > 1)
+            n_set += count_sets(p, i, end);
+        if (reserve_cells(c, i, end))
             status = KVLAZY_ENOMEM;
-        for (uint32_t k = kvl_plan_owner_begin(p, i); k < p->owner_end[i]; k++) {
-            kvl_seq *s = &c->seq[p->owner[k].seq];
-
-            if (s->n_run && kvl_cells_reserve_seq(cells, p->owner[k].seq, s->n_run))
-                status = KVLAZY_ENOMEM;
-            s->n_run = 0;
-        }
     }
-    return status;
+    if (n_set && kvl_cells_reserve_sets(&c->stream[p->stream[token_begin]].cells, n_set + 1)) /* there is but one */
+        status = KVLAZY_ENOMEM;
+    return reserve_counted(c, token_begin, token_end) ? KVLAZY_ENOMEM : status;
 }
 
 /* ------------------------------------------------------------------------------------------- runs of cells */
@@ -233,4 +279,5 @@ void kvl_plan_fini(kvl_plan *p)
     free(p->victim);
     free(p->run);
     free(p->order);
+    free(p->oldest);
 }

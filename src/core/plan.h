@@ -27,8 +27,16 @@ typedef struct kvl_victim {
     kvlazy_pos pos;
 } kvl_victim;
 
+/* The oldest masked token of a sequence, and its number in the index. */
+typedef struct kvl_oldest {
+    kvl_entry token;
+    kvlazy_seq_id seq;
+    uint32_t at;
+} kvl_oldest;
+
 typedef struct kvl_plan {
-    uint64_t batch; /* group.n_opened of the batch that it is for */
+    uint64_t batch;   /* group.n_opened of the batch that it is for */
+    uint64_t entered; /* group.n_entered of the call that made it, and room for it */
     uint32_t n_ubatch, n_token, n_owner;
     uint32_t cap_ubatch, cap_token, cap_owner;
     kvl_plan_ubatch *ubatch;
@@ -39,6 +47,7 @@ typedef struct kvl_plan {
     kvl_victim *victim;                  /* [n_token]; NULL without a window */
     kvl_run *run;                        /* [cap_token], scratch */
     kvlazy_seq_id *order;                /* [n_seq_max] scratch of prepare: the sequences of the batch */
+    kvl_oldest *oldest;                  /* [n_seq_max] scratch of window, each stream's sequences together */
     kvlazy_seq_id refused_seq;           /* whose token the last prepare refused; -1: none */
 } kvl_plan;
 

@@ -135,28 +135,44 @@ static bool follow_owners(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t numb
     return true;
 }
 
-static int by_pos(const void *a, const void *b)
+static int by_begin(const void *a, const void *b)
 {
-    kvlazy_pos p = *(const kvlazy_pos *)a, q = *(const kvlazy_pos *)b;
+    const kvl_run *r = a, *s = b;
 
-    return (p > q) - (p < q);
+    return (r->begin > s->begin) - (r->begin < s->begin);
+}
+
+/* Positions of a sequence in the order of the plan, as runs in plan.run. Returns how many runs. */
+static uint32_t position_runs(kvl_plan *p, kvlazy_seq_id id)
+{
+    uint32_t n = 0, begin = 0;
+
+    for (uint32_t i = 0; i < p->n_token; begin = p->owner_end[i++])
+        for (uint32_t k = begin; k < p->owner_end[i]; k++) {
+            uint32_t pos = (uint32_t)p->pos[i];
+
+            if (p->owner[k].seq != id)
+                continue;
+            if (n && p->run[n - 1].end == pos)
+                p->run[n - 1].end++;
+            else
+                p->run[n++] = (kvl_run){.begin = pos, .end = pos + 1};
+        }
+    return n;
 }
 
 /* Positions in any order must still be all of [low, high]. Restores only, so sorting is fine. */
 static bool has_gap(kvlazy_cache *c, kvlazy_seq_id id)
 {
-    const kvl_plan *p = &c->plan;
-    kvlazy_pos *pos = (kvlazy_pos *)p->run; /* scratch, wide enough: a run is three of these */
-    uint32_t n = 0, begin = 0;
+    kvl_run *run = c->plan.run; /* scratch */
+    uint32_t n = position_runs(&c->plan, id), end = INT32_MAX;
 
-    for (uint32_t i = 0; i < p->n_token; begin = p->owner_end[i++])
-        for (uint32_t k = begin; k < p->owner_end[i]; k++)
-            if (p->owner[k].seq == id)
-                pos[n++] = p->pos[i];
-    qsort(pos, n, sizeof *pos, by_pos);
-    for (uint32_t i = 1; i < n; i++)
-        if (pos[i] > pos[i - 1] + 1)
+    qsort(run, n, sizeof *run, by_begin);
+    for (uint32_t i = 0; i < n; i++) {
+        if (run[i].begin > end)
             return true;
+        end = i ? (uint32_t)kvl_max(end, run[i].end) : run[i].end;
+    }
     return false;
 }
 
@@ -270,6 +286,7 @@ int kvl_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch,
     p->n_ubatch = n_ubatch;
     kvl_batch_open(c);
     p->batch = c->group->n_opened;
+    p->entered = c->group->n_entered;
     return KVLAZY_OK;
 }
 

@@ -141,21 +141,22 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
 
 /* ------------------------------------------------------------------------------------------- moving positions */
 
-/* Tokens [begin, end) of a sequence are about to move, in every sequence that owns them. What of a sequence is still
- * to be settled cannot be told by position then. */
-static void mark_moved(kvlazy_cache *c, kvlazy_seq_id seq, uint32_t begin, uint32_t end)
+/* Tokens [begin, end) of a sequence are about to move, in every sequence that owns them: each of these changes, and what
+ * of it is still to be settled cannot be told by position any more. */
+static void note_motion(kvlazy_cache *c, kvlazy_seq_id seq, uint32_t begin, uint32_t end)
 {
     const kvl_cells *cells = &kvl_stream_of(c, seq)->cells;
+    const kvl_index *index = kvl_index_of(c, seq);
+    kvl_index_walk walk = kvl_index_walk_from(index, begin, end);
+    kvl_stretch run;
 
     kvl_seq_mark_moved(&c->seq[seq]);
-    for (uint32_t i = begin; i < end; i++) {
-        uint32_t cell = kvl_index_at(kvl_index_of(c, seq), i).cell;
-
-        if (kvl_cells_only_owner(cells, cell) == seq)
-            continue;
-        for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, cell, o + 1)) >= 0;)
-            kvl_seq_mark_moved(&c->seq[o]);
-    }
+    while (kvl_index_next(index, &walk, &run))
+        for (uint32_t i = 0; i < run.n; i += kvl_cells_same_owners(cells, run.cell + i, run.n - i)) {
+            kvl_owners_changed(c, cells, run.cell + i);
+            for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, run.cell + i, o + 1)) >= 0;)
+                kvl_seq_mark_moved(&c->seq[o]);
+        }
 }
 
 /* Positions are moved at once; K is rotated by the engine, which finds the shifts in the cells view. */
@@ -183,10 +184,8 @@ int kvl_seq_move(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p
     if (kvl_cells_reserve_reposition(cells, seq, p0, p1, motion))
         return KVLAZY_ENOMEM;
     uint64_t now_ms = kvl_now(c);
-    for (uint32_t i = begin; i < end; i++)
-        kvl_owners_changed(c, cells, kvl_index_at(index, i).cell);
+    note_motion(c, seq, begin, end);
     kvl_window_moved(c, seq, p0, p1, motion);
-    mark_moved(c, seq, begin, end);
     kvl_cells_reposition(cells, motion, now_ms);
     kvl_note_activity(c, seq, now_ms);
     kvl_note_fallow(c, now_ms);

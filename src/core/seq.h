@@ -31,7 +31,6 @@ typedef struct kvl_seq {
     bool unordered;           /* positions so far did not rise by 0 or 1 */
     uint32_t n_run, run_cell; /* of the planned tokens: room their runs need, and what goes on with the last */
     kvlazy_pos run_pos, run_top;
-    uint32_t recycle_at; /* with a window: index entries before this were looked at */
 
     /* scratch of window */
     uint32_t n_undone;      /* tokens that undo takes */

@@ -21,18 +21,22 @@ kvlazy_pos kvl_window_begin_of(kvlazy_cache *c, kvlazy_seq_id seq)
     return (kvlazy_pos)window_begin(c, kvl_index_of(c, seq));
 }
 
-/* The oldest masked token of a sequence that nobody shares, from number `*at` on. Returns false where there is none. */
+/* The oldest masked token of a sequence that it does not share, from number `*at` on. Returns false where there is
+ * none. What it shares is passed over part by part. */
 static bool oldest_masked(const kvlazy_cache *c, const kvl_cells *cells, kvlazy_seq_id seq, uint32_t *at, kvl_entry *e)
 {
     const kvl_index *index = kvl_cells_index(cells, seq);
     int64_t begin = window_begin(c, index);
 
-    for (; *at < index->n; ++*at) {
-        *e = kvl_index_at(index, *at);
-        if (e->pos >= begin)
+    while (*at < index->n) {
+        kvl_stretch run = kvl_index_run(index, *at, index->n);
+
+        *e = (kvl_entry){run.pos, run.cell};
+        if (run.pos >= begin)
             return false;
-        if (kvl_cells_only_owner(cells, e->cell) == seq)
+        if (kvl_cells_only_owner(cells, run.cell) == seq)
             return true;
+        *at += kvl_cells_same_owners(cells, run.cell, run.n);
     }
     return false;
 }
@@ -56,34 +60,73 @@ bool kvl_window_may_take(kvlazy_cache *c, const kvl_cells *cells, uint32_t cell,
            victim->pos < window_begin(c, kvl_cells_index(cells, victim->seq));
 }
 
-/* ------------------------------------------------------------------------------------------- placing */
+/* ------------------------------------------------------------------------------------------- the oldest of all */
+
+/* A heap of the sequences of a stream that have masked tokens, by the oldest of these. It is made once for a ubatch,
+ * and then only the sequence is looked at whose token was taken. */
 
 static bool is_older(const kvl_entry *a, const kvl_entry *b)
 {
     return a->pos != b->pos ? a->pos < b->pos : a->cell < b->cell;
 }
 
-/* Takes the oldest masked cell of a stream, of whichever sequence. */
-static bool take_oldest(kvlazy_cache *c, const kvl_cells *cells, uint32_t token)
+static kvl_oldest *heap_of(const kvlazy_cache *c, const kvl_cells *cells)
 {
-    kvl_entry oldest = {0}, e;
-    kvlazy_seq_id owner = -1;
+    return c->plan.oldest + cells->seq_first;
+}
+
+/* An entry that may be too far up goes down to its place among n. */
+static void sift(kvl_oldest *heap, uint32_t n, uint32_t at)
+{
+    kvl_oldest down = heap[at];
+    uint32_t child;
+
+    while ((child = 2 * at + 1) < n) {
+        child += child + 1 < n && is_older(&heap[child + 1].token, &heap[child].token);
+        if (!is_older(&heap[child].token, &down.token))
+            break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = down;
+}
+
+static void gather_oldest(kvlazy_cache *c, kvl_stream *stream, const kvl_cells *cells)
+{
+    kvl_oldest *heap = heap_of(c, cells);
+    uint32_t n = 0;
 
     for (uint32_t i = 0; i < cells->n_seq; i++) {
         kvlazy_seq_id seq = (kvlazy_seq_id)(cells->seq_first + i);
 
-        if (oldest_masked(c, cells, seq, &c->seq[seq].recycle_at, &e) && (owner < 0 || is_older(&e, &oldest))) {
-            oldest = e;
-            owner = seq;
-        }
+        heap[n] = (kvl_oldest){.seq = seq};
+        n += oldest_masked(c, cells, seq, &heap[n].at, &heap[n].token);
     }
-    if (owner < 0)
+    for (uint32_t at = n / 2; at-- > 0;)
+        sift(heap, n, at);
+    stream->n_oldest = n;
+    stream->has_oldest = true;
+}
+
+/* Takes the oldest masked cell of a stream, of whichever sequence. */
+static bool take_oldest(kvlazy_cache *c, kvl_stream *stream, const kvl_cells *cells, uint32_t token)
+{
+    kvl_oldest *first = heap_of(c, cells);
+
+    if (!stream->has_oldest)
+        gather_oldest(c, stream, cells);
+    if (!stream->n_oldest)
         return false;
-    c->seq[owner].recycle_at++;
-    c->plan.cell[token] = oldest.cell;
-    c->plan.victim[token] = (kvl_victim){owner, oldest.pos};
+    c->plan.cell[token] = first->token.cell;
+    c->plan.victim[token] = (kvl_victim){first->seq, first->token.pos};
+    first->at++;
+    if (!oldest_masked(c, cells, first->seq, &first->at, &first->token))
+        *first = first[--stream->n_oldest];
+    sift(first, stream->n_oldest, 0);
     return true;
 }
+
+/* ------------------------------------------------------------------------------------------- placing */
 
 /* The cells a planned token is placed in: as they are, or as earlier ubatches would leave them. */
 static kvl_cells *cells_of(kvlazy_cache *c, uint32_t token)
@@ -98,10 +141,10 @@ static int place_ubatch(kvlazy_cache *c, const kvl_plan_ubatch *b)
 {
     kvl_plan *p = &c->plan;
 
-    for (uint32_t i = 0; i < c->params.n_seq_max; i++)
-        c->seq[i].recycle_at = 0;
-    for (uint32_t i = b->token_begin; i < b->token_end; i++)
+    for (uint32_t i = b->token_begin; i < b->token_end; i++) {
         c->stream[p->stream[i]].next_free = 0;
+        c->stream[p->stream[i]].has_oldest = false;
+    }
     for (uint32_t i = b->token_begin; i < b->token_end; i++) {
         kvl_stream *stream = &c->stream[p->stream[i]];
         kvl_cells *cells = cells_of(c, i);
@@ -112,7 +155,7 @@ static int place_ubatch(kvlazy_cache *c, const kvl_plan_ubatch *b)
         if (cell < c->params.kv_size) {
             p->cell[i] = cell;
             stream->next_free++;
-        } else if (!take_oldest(c, cells, i)) {
+        } else if (!take_oldest(c, stream, cells, i)) {
             c->plan.refused_seq = kvl_plan_first_owner(p, i);
             return KVLAZY_ENOSLOT;
         }
@@ -285,7 +328,7 @@ static void tear(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
     set_torn(c, seq, false);
 }
 
-void kvl_window_follow(kvlazy_cache *c)
+void kvl_window_follow_torn(kvlazy_cache *c)
 {
     for (kvlazy_seq_id seq = 0; c->group->n_torn && seq < (kvlazy_seq_id)c->params.n_seq_max; seq++)
         if (c->seq[seq].torn)

@@ -44,8 +44,14 @@ void kvl_window_refill_stream(kvlazy_cache *cache, const kvl_cells *cells, uint6
 bool kvl_window_any_holds(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
 
 /* Empties, in this cache or in all the group, what linked windows emptied. */
-void kvl_window_follow(kvlazy_cache *cache);
+void kvl_window_follow_torn(kvlazy_cache *cache);
 void kvl_window_follow_group(kvlazy_cache *cache);
+
+static inline void kvl_window_follow(kvlazy_cache *cache)
+{
+    if (KVL_UNLIKELY(cache->group->n_torn))
+        kvl_window_follow_torn(cache);
+}
 
 /* What recycling took follows a copy, and a motion of positions. */
 void kvl_window_copied(kvlazy_cache *cache, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1);

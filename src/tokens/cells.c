@@ -28,10 +28,22 @@ void kvl_cells_put(kvl_cells *c, uint32_t cell, kvlazy_pos pos)
         c->used_end = cell + 1;
 }
 
+/* The token is in the index of the sequence already. */
+static void own_too(kvl_cells *c, uint32_t cell, kvlazy_seq_id seq)
+{
+    c->sets.mark++; /* nothing was counted */
+    uint32_t to = kvl_owners_tighten(c, cell) ? 0 : kvl_owners_more(c, cell, seq);
+
+    KVL_ASSERT(to);
+    if (to)
+        kvl_owners_rename(c, cell, 1, to);
+    else
+        kvl_index_remove_run(kvl_cells_index(c, seq), (kvl_stretch){c->pos[cell], cell, 1});
+}
+
 void kvl_cells_own(kvl_cells *c, uint32_t cell, kvlazy_seq_id seq)
 {
     kvl_index *x = kvl_cells_index(c, seq);
-    uint32_t to = kvl_owner_word(seq);
 
     KVL_ASSERT(kvl_bit_get(c->used, cell) && !kvl_cells_owns(c, cell, seq));
     if (KVL_UNLIKELY(!kvl_index_insert(x, c->pos[cell], cell)) &&
@@ -39,20 +51,24 @@ void kvl_cells_own(kvl_cells *c, uint32_t cell, kvlazy_seq_id seq)
         KVL_ASSERT(!"room for one more owner was made");
         return;
     }
-    if (KVL_UNLIKELY(c->owner[cell])) {
-        c->sets.mark++; /* nothing was counted */
-        to = kvl_owners_tighten(c, cell) ? 0 : kvl_owners_more(c, cell, seq);
-    }
-    KVL_ASSERT(to);
-    if (to)
-        kvl_owners_rename(c, cell, 1, to);
+    if (KVL_LIKELY(!c->owner[cell]))
+        c->owner[cell] = kvl_owner_word(seq);
     else
-        kvl_index_remove_run(x, (kvl_stretch){c->pos[cell], cell, 1});
+        own_too(c, cell, seq);
 }
 
 /* ------------------------------------------------------------------------------------------- removing */
 
-void kvl_cells_vacate(kvl_cells *c, uint32_t cell, uint32_t n, uint64_t stamp)
+static void vacate_one(kvl_cells *c, uint32_t cell, uint64_t stamp)
+{
+    kvl_bit_clear(c->used, cell);
+    kvl_bit_set(c->fallow, cell);
+    c->owner[cell] = 0;
+    c->pos[cell] = -1;
+    c->emptied[cell] = stamp;
+}
+
+static void vacate_many(kvl_cells *c, uint32_t cell, uint32_t n, uint64_t stamp)
 {
     kvl_bits_fill(c->used, cell, cell + n, false);
     kvl_bits_fill(c->fallow, cell, cell + n, true);
@@ -60,6 +76,14 @@ void kvl_cells_vacate(kvl_cells *c, uint32_t cell, uint32_t n, uint64_t stamp)
     memset(c->pos + cell, 0xff, n * sizeof *c->pos);
     for (uint32_t i = 0; i < n; i++)
         c->emptied[cell + i] = stamp;
+}
+
+void kvl_cells_vacate(kvl_cells *c, uint32_t cell, uint32_t n, uint64_t stamp)
+{
+    if (n == 1) /* of sequences that took turns every token is one */
+        vacate_one(c, cell, stamp);
+    else
+        vacate_many(c, cell, n, stamp);
     for (uint32_t i = 0; c->n_shifted && i < n; i++)
         kvl_cells_set_shift(c, cell + i, 0);
     if (c->planes) {
@@ -123,7 +147,7 @@ uint32_t kvl_cells_rm(kvl_cells *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos
 {
     kvl_index *x = kvl_cells_index(c, seq);
     uint32_t begin = kvl_index_below(x, p0), end = kvl_index_below(x, p1);
-    kvl_stretch part;
+    kvl_stretch run;
 
     if (begin >= end)
         return 0;
@@ -132,10 +156,12 @@ uint32_t kvl_cells_rm(kvl_cells *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos
         return 0;
     }
     kvl_owners_count(c, x, begin, end);
-    for (uint32_t i = begin; i < end; i += part.n) {
-        part = kvl_owners_part(c, x, i, end);
-        take_owner(c, part.cell, part.n, seq, stamp);
-    }
+    kvl_index_walk walk = kvl_index_walk_from(x, begin, end);
+    while (kvl_index_next(x, &walk, &run))
+        for (uint32_t i = 0, n; i < run.n; i += n) {
+            n = kvl_owners_same_in(c, (kvl_stretch){run.pos, run.cell + i, run.n - i});
+            take_owner(c, run.cell + i, n, seq, stamp);
+        }
     kvl_index_cut(x, begin, end);
     return end - begin;
 }
@@ -184,7 +210,7 @@ void kvl_cells_keep_only(kvl_cells *c, kvlazy_seq_id seq, uint64_t stamp)
         bool stays = kvl_cells_owns(c, cell, seq);
 
         n = (uint32_t)kvl_bits_next(c->used, cell, c->used_end, false) - cell;
-        n = kvl_owners_same(c, cell, n);
+        n = kvl_cells_same_owners(c, cell, n);
         if (stays)
             kvl_owners_rename(c, cell, n, kvl_owner_word(seq));
         else if (kvl_is_shared(c->owner[cell]))

@@ -73,7 +73,7 @@ int kvl_cells_copy(kvl_cells *to, const kvl_cells *from);
 
 /* Room in the arrays for cells [0, n_cell), for n_more runs of tokens of a sequence (n tokens are n at most, twice as
  * many where they come between tokens that are there), and for n sets of owners. KVLAZY_ENOMEM: unchanged. */
-int kvl_cells_reserve(kvl_cells *cells, uint32_t n_cell);
+int kvl_cells_reserve_slow(kvl_cells *cells, uint32_t n_cell);
 int kvl_cells_reserve_seq(kvl_cells *cells, kvlazy_seq_id seq, uint32_t n_more);
 int kvl_cells_reserve_sets(kvl_cells *cells, uint32_t n);
 
@@ -147,9 +147,17 @@ uint32_t kvl_cells_recent_end(const kvl_cells *cells, uint64_t stamp, uint64_t a
 kvlazy_seq_id kvl_cells_next_owner(const kvl_cells *cells, uint32_t cell, kvlazy_seq_id from);
 bool kvl_cells_owns(const kvl_cells *cells, uint32_t cell, kvlazy_seq_id seq);
 
+/* How many cells from `cell` on, n at most, name the same owners for sure: one, if they are a loose set. */
+uint32_t kvl_cells_same_owners(const kvl_cells *cells, uint32_t cell, uint32_t n);
+
 static inline kvl_index *kvl_cells_index(const kvl_cells *cells, kvlazy_seq_id seq)
 {
     return &cells->index[(uint32_t)seq - cells->seq_first];
+}
+
+static inline int kvl_cells_reserve(kvl_cells *cells, uint32_t n_cell)
+{
+    return KVL_LIKELY(n_cell <= cells->n_cell) ? KVLAZY_OK : kvl_cells_reserve_slow(cells, n_cell);
 }
 
 /* The lowest fallow cell ≥ from; n_cell: none. */

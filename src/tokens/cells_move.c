@@ -185,7 +185,7 @@ void kvl_cells_reposition(kvl_cells *c, kvl_motion motion, uint64_t stamp)
 /* How many cells from `from` on, n at most, go in one: their tokens follow one another and have the same owners. */
 static uint32_t part_length(const kvl_cells *c, uint32_t from, uint32_t n)
 {
-    uint32_t same = kvl_owners_same(c, from, n), k = 1;
+    uint32_t same = kvl_cells_same_owners(c, from, n), k = 1;
 
     while (k < same && c->pos[from + k] == c->pos[from] + (kvlazy_pos)k)
         k++;

@@ -128,10 +128,8 @@ static bool move_block(kvl_cells *c, uint32_t n, uint32_t cap)
 
 /* ------------------------------------------------------------------------------------------- growing */
 
-int kvl_cells_reserve(kvl_cells *c, uint32_t n_cell)
+int kvl_cells_reserve_slow(kvl_cells *c, uint32_t n_cell)
 {
-    if (KVL_LIKELY(n_cell <= c->n_cell))
-        return KVLAZY_OK;
     if (n_cell > c->cap_cell) {
         uint64_t cap = kvl_round_up(kvl_max(kvl_max(n_cell, 2 * (uint64_t)c->cap_cell), FIRST_CELLS), KVL_WORD_BITS);
 

@@ -4,22 +4,7 @@
 
 #include <bsd/stdlib.h>
 
-enum { SPARE_PIECES = 2 };
-
 /* ------------------------------------------------------------------------------------------- runs by number */
-
-static kvl_piece *piece_at(const kvl_index *x, uint32_t r)
-{
-    return &x->piece[r < x->n_left ? x->head + r : x->cap - x->n_right + (r - x->n_left)];
-}
-
-/* Tokens before run r; of one past the last run, all. */
-static uint32_t before(const kvl_index *x, uint32_t r)
-{
-    if (r < x->n_left)
-        return x->piece[x->head + r].rank - x->base;
-    return r < kvl_index_n_run(x) ? x->n - piece_at(x, r)->rank : x->n;
-}
 
 /* The run that token i is in; one past the last for i = n. */
 static uint32_t run_of(const kvl_index *x, uint32_t i)
@@ -28,12 +13,12 @@ static uint32_t run_of(const kvl_index *x, uint32_t i)
 
     if (i >= x->n)
         return high;
-    if (before(x, high - 1) <= i)
+    if (kvl_index_before(x, high - 1) <= i)
         return high - 1; /* where most work happens */
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
 
-        if (before(x, middle) <= i)
+        if (kvl_index_before(x, middle) <= i)
             low = middle;
         else
             high = middle;
@@ -45,42 +30,42 @@ uint32_t kvl_index_below(const kvl_index *x, kvlazy_pos p)
 {
     uint32_t low = 0, high = kvl_index_n_run(x); /* the first run that begins at p or above lies in [low, high] */
 
-    if (!x->n || p > kvl_index_max(x))
-        return x->n; /* where most tokens go */
+    if (high && kvl_index_piece(x, high - 1)->pos < p)
+        low = high; /* where most work happens */
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
 
-        if (piece_at(x, middle)->pos < p)
+        if (kvl_index_piece(x, middle)->pos < p)
             low = middle + 1;
         else
             high = middle;
     }
     if (!low)
         return 0;
-    uint32_t end = before(x, low), first = before(x, low - 1);
-    return first + (uint32_t)kvl_min(end - first, (uint64_t)(p - piece_at(x, low - 1)->pos));
+    uint32_t end = kvl_index_before(x, low), first = kvl_index_before(x, low - 1);
+    return first + (uint32_t)kvl_min(end - first, (uint64_t)(p - kvl_index_piece(x, low - 1)->pos));
 }
 
 kvl_entry kvl_index_at(const kvl_index *x, uint32_t i)
 {
-    uint32_t r = run_of(x, i), offset = i - before(x, r);
+    uint32_t r = run_of(x, i), offset = i - kvl_index_before(x, r);
 
     KVL_ASSERT(i < x->n);
-    return (kvl_entry){piece_at(x, r)->pos + (kvlazy_pos)offset, piece_at(x, r)->cell + offset};
+    return (kvl_entry){kvl_index_piece(x, r)->pos + (kvlazy_pos)offset, kvl_index_piece(x, r)->cell + offset};
 }
 
 kvl_stretch kvl_index_run(const kvl_index *x, uint32_t begin, uint32_t end)
 {
-    uint32_t r = run_of(x, begin), offset = begin - before(x, r);
+    uint32_t r = run_of(x, begin), offset = begin - kvl_index_before(x, r);
 
     KVL_ASSERT(begin < end && end <= x->n);
-    return (kvl_stretch){piece_at(x, r)->pos + (kvlazy_pos)offset, piece_at(x, r)->cell + offset,
-                         (uint32_t)kvl_min(before(x, r + 1), end) - begin};
+    return (kvl_stretch){kvl_index_piece(x, r)->pos + (kvlazy_pos)offset, kvl_index_piece(x, r)->cell + offset,
+                         (uint32_t)kvl_min(kvl_index_before(x, r + 1), end) - begin};
 }
 
 kvl_stretch kvl_index_run_back(const kvl_index *x, uint32_t begin, uint32_t end)
 {
-    uint32_t first = before(x, run_of(x, end - 1));
+    uint32_t first = kvl_index_before(x, run_of(x, end - 1));
 
     KVL_ASSERT(begin < end && end <= x->n);
     return kvl_index_run(x, (uint32_t)kvl_max(first, begin), end);
@@ -88,20 +73,9 @@ kvl_stretch kvl_index_run_back(const kvl_index *x, uint32_t begin, uint32_t end)
 
 kvl_index_walk kvl_index_walk_from(const kvl_index *x, uint32_t begin, uint32_t end)
 {
-    return (kvl_index_walk){begin < end ? run_of(x, begin) : 0, begin, end};
-}
+    uint32_t r = begin < end ? run_of(x, begin) : 0;
 
-bool kvl_index_next(const kvl_index *x, kvl_index_walk *w, kvl_stretch *run)
-{
-    if (w->at >= w->end)
-        return false;
-    const kvl_piece *piece = piece_at(x, w->run);
-    uint32_t offset = w->at - before(x, w->run), stop = (uint32_t)kvl_min(before(x, w->run + 1), w->end);
-
-    *run = (kvl_stretch){piece->pos + (kvlazy_pos)offset, piece->cell + offset, stop - w->at};
-    w->run++;
-    w->at = stop;
-    return true;
+    return (kvl_index_walk){r, begin < end ? begin - kvl_index_before(x, r) : 0, begin, end};
 }
 
 /* ------------------------------------------------------------------------------------------- room */
@@ -115,7 +89,7 @@ static void close_front(kvl_index *x)
 
 static int grow(kvl_index *x, uint64_t wanted)
 {
-    uint64_t cap = wanted + wanted / 4 + SPARE_PIECES; /* more than is asked for at once, or the next one grows again */
+    uint64_t cap = wanted + wanted / 4 + KVL_SPARE_PIECES; /* more than is asked for at once, or the next one grows again */
 
     if (cap > UINT32_MAX)
         return KVLAZY_ENOMEM;
@@ -130,18 +104,16 @@ static int grow(kvl_index *x, uint64_t wanted)
 }
 
 /* Room for one move of cells more is wanted too, so that packing goes on for a while without memory. */
-int kvl_index_reserve(kvl_index *x, uint32_t n_more)
+int kvl_index_reserve_slow(kvl_index *x, uint32_t n_more)
 {
     uint64_t room = kvl_index_room(x), spare = room + x->head;
 
-    if (KVL_LIKELY(n_more + (uint64_t)SPARE_PIECES <= room))
-        return KVLAZY_OK;
     /* A window that slid leaves room in front; taking it back when it is a quarter of all costs O(1) a token. */
-    if (n_more + (uint64_t)SPARE_PIECES <= spare && x->head >= x->cap / 4) {
+    if (n_more + (uint64_t)KVL_SPARE_PIECES <= spare && x->head >= x->cap / 4) {
         close_front(x);
         return KVLAZY_OK;
     }
-    if (!grow(x, kvl_index_n_run(x) + (uint64_t)n_more + SPARE_PIECES))
+    if (!grow(x, kvl_index_n_run(x) + (uint64_t)n_more + KVL_SPARE_PIECES))
         return KVLAZY_OK;
     if (n_more > room && n_more <= spare)
         close_front(x);
@@ -234,7 +206,7 @@ static void join_at_gap(kvl_index *x)
  * `n_more` others counted. */
 static bool open_at(kvl_index *x, uint32_t i, uint32_t n_more)
 {
-    uint32_t r = run_of(x, i), offset = i - before(x, r);
+    uint32_t r = run_of(x, i), offset = i - kvl_index_before(x, r);
 
     if (kvl_index_room(x) < n_more + (offset > 0))
         return false;
@@ -242,7 +214,7 @@ static bool open_at(kvl_index *x, uint32_t i, uint32_t n_more)
         move_gap(x, r);
         return true;
     }
-    kvl_piece p = *piece_at(x, r);
+    kvl_piece p = *kvl_index_piece(x, r);
 
     move_gap(x, r + 1);
     push_right(x, p.pos + (kvlazy_pos)offset, p.cell + offset, x->n - i);
@@ -254,20 +226,27 @@ static bool goes_on(const kvl_index *x, uint32_t r, kvl_stretch run)
 {
     if (!r)
         return false;
-    const kvl_piece *last = piece_at(x, r - 1);
-    uint32_t n = before(x, r) - before(x, r - 1);
+    const kvl_piece *last = kvl_index_piece(x, r - 1);
+    uint32_t n = kvl_index_before(x, r) - kvl_index_before(x, r - 1);
 
     return last->pos + (int64_t)n == run.pos && last->cell + (uint64_t)n == run.cell;
 }
 
 bool kvl_index_insert_run(kvl_index *x, kvl_stretch run)
 {
-    if (KVL_LIKELY(!x->n_right && goes_on(x, x->n_left, run))) {
+    if (KVL_LIKELY(kvl_index_goes_on(x, run))) {
         x->n += run.n; /* where most tokens go */
         return true;
     }
+    if (!x->n_right && run.pos >= kvl_index_max(x)) { /* or where several sequences take turns */
+        if (!kvl_index_room(x))
+            return false;
+        push_left(x, run.pos, run.cell, x->n);
+        x->n += run.n;
+        return true;
+    }
     uint32_t i = kvl_index_below(x, run.pos + 1), r = run_of(x, i);
-    bool longer = before(x, r) == i && goes_on(x, r, run);
+    bool longer = kvl_index_before(x, r) == i && goes_on(x, r, run);
     if (!open_at(x, i, !longer))
         return false;
     if (!longer)
@@ -285,7 +264,7 @@ bool kvl_index_cut(kvl_index *x, uint32_t begin, uint32_t end)
         kvl_index_clear(x);
         return true;
     }
-    uint32_t last = run_of(x, end), offset = end - before(x, last), first = run_of(x, begin);
+    uint32_t last = run_of(x, end), offset = end - kvl_index_before(x, last), first = run_of(x, begin);
 
     if (begin == 0 && last < x->n_left) { /* a window slides: the gap stays where it is */
         x->head += last;
@@ -297,15 +276,17 @@ bool kvl_index_cut(kvl_index *x, uint32_t begin, uint32_t end)
         x->piece[x->head].rank = x->base;
         return true;
     }
-    if (offset && first == last && begin > before(x, first)) { /* out of the middle of a run */
+    if (offset && first == last && begin > kvl_index_before(x, first)) { /* out of the middle of a run */
         if (!open_at(x, end, 0))
             return false;
         x->n -= end - begin;
         return true;
     }
-    first += begin > before(x, first);
-    move_gap(x, first);
-    x->n_right -= last - first;
+    first += begin > kvl_index_before(x, first);
+    if (x->n_left < first || x->n_left > last)
+        move_gap(x, x->n_left < first ? first : last);
+    x->n_right -= last - x->n_left; /* what goes lies around the gap, and need not be moved to one side first */
+    x->n_left = first;
     x->n -= end - begin;
     if (offset) {
         kvl_piece *p = &x->piece[x->cap - x->n_right];
@@ -377,14 +358,15 @@ const char *kvl_index_check(const kvl_index *x)
         return "index runs, room";
     if (!n_run || !x->n)
         return n_run != x->n ? "index tokens without runs, runs" : NULL;
-    if (before(x, 0) != 0)
+    if (kvl_index_before(x, 0) != 0)
         return "index tokens before the first run";
     for (uint32_t r = 0; r < n_run; r++) {
-        uint32_t begin = before(x, r), end = before(x, r + 1);
+        uint32_t begin = kvl_index_before(x, r), end = kvl_index_before(x, r + 1);
 
         if (end <= begin || end > x->n)
             return "index run without tokens";
-        if (r + 1 < n_run && piece_at(x, r + 1)->pos < piece_at(x, r)->pos + (kvlazy_pos)(end - begin) - 1)
+        if (r + 1 < n_run &&
+            kvl_index_piece(x, r + 1)->pos < kvl_index_piece(x, r)->pos + (kvlazy_pos)(end - begin) - 1)
             return "index order";
     }
     return NULL;

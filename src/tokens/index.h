@@ -48,7 +48,7 @@ typedef struct kvl_index {
 } kvl_index;
 
 /* Room for n_more runs. KVLAZY_ENOMEM: unchanged. */
-int kvl_index_reserve(kvl_index *index, uint32_t n_more);
+int kvl_index_reserve_slow(kvl_index *index, uint32_t n_more);
 
 /* Gives back the room that is not used, as far as the allocator lets it. */
 void kvl_index_shrink(kvl_index *index);
@@ -66,21 +66,16 @@ kvl_entry kvl_index_at(const kvl_index *index, uint32_t i);
 kvl_stretch kvl_index_run(const kvl_index *index, uint32_t begin, uint32_t end);
 kvl_stretch kvl_index_run_back(const kvl_index *index, uint32_t begin, uint32_t end);
 
-/* The runs of the tokens [begin, end) one after the other, O(1) each. kvl_index_next returns false behind the last. */
+/* The runs of the tokens [begin, end) one after the other, O(1) each, by kvl_index_next. */
 typedef struct kvl_index_walk {
-    uint32_t run, at, end;
+    uint32_t run, offset; /* the next run, and how many of its tokens are not among them */
+    uint32_t at, end;
 } kvl_index_walk;
 kvl_index_walk kvl_index_walk_from(const kvl_index *index, uint32_t begin, uint32_t end);
-bool kvl_index_next(const kvl_index *index, kvl_index_walk *walk, kvl_stretch *run);
 
 /* Tokens come in, behind those of their position; none of the index lies between them. Takes room for two runs at most,
  * and for one where nothing is split. Returns false where there is none: unchanged. */
 bool kvl_index_insert_run(kvl_index *index, kvl_stretch run);
-
-static inline bool kvl_index_insert(kvl_index *index, kvlazy_pos pos, uint32_t cell)
-{
-    return kvl_index_insert_run(index, (kvl_stretch){pos, cell, 1});
-}
 
 /* Removes the tokens [begin, end). Takes room for one run where that leaves both ends of one. Returns false where there
  * is none: unchanged. */
@@ -95,6 +90,8 @@ bool kvl_index_rename_run(kvl_index *index, kvl_stretch run, uint32_t to);
 
 /* What is wrong with it, apart from which cells it names; NULL: nothing. */
 const char *kvl_index_check(const kvl_index *index);
+
+enum { KVL_SPARE_PIECES = 2 }; /* room that is wanted beside what is asked for */
 
 static inline void kvl_index_clear(kvl_index *index)
 {
@@ -111,24 +108,78 @@ static inline uint32_t kvl_index_room(const kvl_index *index)
     return index->cap - index->head - index->n_left - index->n_right;
 }
 
+static inline int kvl_index_reserve(kvl_index *index, uint32_t n_more)
+{
+    return KVL_LIKELY(n_more + (uint64_t)KVL_SPARE_PIECES <= kvl_index_room(index))
+               ? KVLAZY_OK
+               : kvl_index_reserve_slow(index, n_more);
+}
+
 static inline uint64_t kvl_index_bytes(const kvl_index *index)
 {
     return (uint64_t)index->cap * sizeof *index->piece;
 }
 
+static inline kvl_piece *kvl_index_piece(const kvl_index *index, uint32_t run)
+{
+    return &index->piece[run < index->n_left ? index->head + run : index->cap - kvl_index_n_run(index) + run];
+}
+
+/* Tokens before a run; of one past the last run, all. */
+static inline uint32_t kvl_index_before(const kvl_index *index, uint32_t run)
+{
+    if (run < index->n_left)
+        return index->piece[index->head + run].rank - index->base;
+    return run < kvl_index_n_run(index) ? index->n - kvl_index_piece(index, run)->rank : index->n;
+}
+
+/* Returns false behind the last run. */
+static inline bool kvl_index_next(const kvl_index *index, kvl_index_walk *walk, kvl_stretch *run)
+{
+    if (walk->at >= walk->end)
+        return false;
+    const kvl_piece *piece = kvl_index_piece(index, walk->run++);
+    uint32_t stop = (uint32_t)kvl_min(kvl_index_before(index, walk->run), walk->end);
+
+    *run = (kvl_stretch){piece->pos + (kvlazy_pos)walk->offset, piece->cell + walk->offset, stop - walk->at};
+    walk->offset = 0;
+    walk->at = stop;
+    return true;
+}
+
 static inline kvlazy_pos kvl_index_min(const kvl_index *index)
 {
-    return index->n ? index->piece[index->n_left ? index->head : index->cap - index->n_right].pos : -1;
+    return index->n ? kvl_index_piece(index, 0)->pos : -1;
 }
 
 static inline kvlazy_pos kvl_index_max(const kvl_index *index)
 {
     if (!index->n)
         return -1;
-    const kvl_piece *last = &index->piece[index->n_right ? index->cap - 1 : index->head + index->n_left - 1];
-    uint32_t n = index->n_right ? last->rank : index->n - (last->rank - index->base);
+    uint32_t last = kvl_index_n_run(index) - 1;
 
-    return last->pos + (kvlazy_pos)n - 1;
+    return kvl_index_piece(index, last)->pos + (kvlazy_pos)(index->n - kvl_index_before(index, last)) - 1;
+}
+
+/* The last run goes on with these, and no run behind the gap counts from its end. */
+static inline bool kvl_index_goes_on(const kvl_index *index, kvl_stretch run)
+{
+    if (!index->n || index->n_right)
+        return false;
+    const kvl_piece *last = &index->piece[index->head + index->n_left - 1];
+    uint32_t n = index->n - (last->rank - index->base);
+
+    return last->pos + (int64_t)n == run.pos && last->cell + (uint64_t)n == run.cell;
+}
+
+static inline bool kvl_index_insert(kvl_index *index, kvlazy_pos pos, uint32_t cell)
+{
+    kvl_stretch run = {pos, cell, 1};
+
+    if (KVL_UNLIKELY(!kvl_index_goes_on(index, run)))
+        return kvl_index_insert_run(index, run);
+    index->n++;
+    return true;
 }
 
 #endif

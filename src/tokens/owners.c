@@ -40,7 +40,7 @@ kvlazy_seq_id kvl_cells_next_owner(const kvl_cells *c, uint32_t cell, kvlazy_seq
 
 /* ------------------------------------------------------------------------------------------- parts */
 
-uint32_t kvl_owners_same(const kvl_cells *c, uint32_t cell, uint32_t n)
+uint32_t kvl_cells_same_owners(const kvl_cells *c, uint32_t cell, uint32_t n)
 {
     const uint32_t *owner = c->owner + cell;
     uint32_t same = 1;
@@ -58,7 +58,7 @@ kvl_stretch kvl_owners_part(const kvl_cells *c, const kvl_index *x, uint32_t i, 
 {
     kvl_stretch part = kvl_index_run(x, i, end);
 
-    part.n = kvl_owners_same(c, part.cell, part.n);
+    part.n = kvl_owners_same_in(c, part);
     return part;
 }
 

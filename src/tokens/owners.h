@@ -34,8 +34,11 @@ static inline uint32_t kvl_owner_bit(const kvl_cells *c, kvlazy_seq_id seq)
     return (uint32_t)seq - c->seq_first;
 }
 
-/* How many cells from `cell` on, n at most, name the same owners for sure: one, if they are a loose set. */
-uint32_t kvl_owners_same(const kvl_cells *cells, uint32_t cell, uint32_t n);
+/* The same of a run of one sequence: where no cell is shared, it owns them all alone. */
+static inline uint32_t kvl_owners_same_in(const kvl_cells *c, kvl_stretch run)
+{
+    return c->sets.n_used ? kvl_cells_same_owners(c, run.cell, run.n) : run.n;
+}
 
 /* The tokens from number i of an index on, below `end`, whose cells name the same. */
 kvl_stretch kvl_owners_part(const kvl_cells *cells, const kvl_index *index, uint32_t i, uint32_t end);
