@@ -200,7 +200,8 @@ static int read_table(kvlazy_params *p, kvlazy_mem *mem, kvl_log *log)
     return KVLAZY_OK;
 }
 
-/* All that can be wrong with what is asked for, whoever uses its arenas now. KVLAZY_OK: a layout is held. */
+/* Refuses what can be wrong with the parameters themselves, whichever caches use their arenas now. KVLAZY_OK: a layout
+ * is held. */
 static int read_params(const kvlazy_params *asked, kvlazy_params *p, kvlazy_mem *mem, kvl_geometry *geometry,
                        kvl_log *log)
 {

@@ -36,7 +36,7 @@ static void keep_compacted(kvlazy_cache *c)
 
 static bool is_by_count(const kvlazy_cache *c, const kvl_goal *goal)
 {
-    return goal->packs && c->params.n_stream == 1;
+    return goal->compacts && c->params.n_stream == 1;
 }
 
 /* Whether the pages of what stays fit when the first n_lose cells of the order are gone. */
@@ -57,7 +57,7 @@ static bool fits_without(kvlazy_cache *c, const kvl_goal *goal, uint64_t n_lose)
         }
         for (uint64_t i = 0; c->evict.order && i < n_lose; i++)
             kvl_bit_clear(c->stream[c->evict.order[i].stream].cells.keep, c->evict.order[i].cell);
-        if (goal->packs)
+        if (goal->compacts)
             keep_compacted(c);
     }
     return kvl_needed_bytes(c) <= goal->max_bytes;
@@ -86,7 +86,7 @@ static kvl_evict_state start_bytes(kvlazy_cache *c, kvl_evict *e)
 
     plan->n_lose = 0;
     e->phase = KVL_EVICT_TAKE;
-    if (fits_without(c, &(kvl_goal){.max_bytes = plan->goal.max_bytes, .packs = plan->goal.packs}, 0))
+    if (fits_without(c, &(kvl_goal){.max_bytes = plan->goal.max_bytes, .compacts = plan->goal.compacts}, 0))
         return KVL_EVICT_MORE;
     for (uint32_t s = 0; s < c->params.n_stream; s++)
         n_live += c->stream[s].cells.n_used;

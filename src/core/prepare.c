@@ -78,8 +78,8 @@ static bool waits_for_rotation(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t
 
 /* ------------------------------------------------------------------------------------------- positions */
 
-/* One more token of a sequence. Answers false when it breaks a sequence that has tokens; what a sequence
- * without tokens may do is known only when the whole batch was seen. */
+/* Notes one more token of a sequence. Returns false when it does not continue a sequence that has tokens. Where a
+ * sequence without tokens may start is known only when the whole batch was seen. */
 static bool follow(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, uint32_t *n_seq)
 {
     const kvl_index *index = kvl_index_of(c, id);
@@ -105,7 +105,7 @@ static bool follow(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, uint32_t *
     return true;
 }
 
-/* Writes the owners of a token down, each once, with what apply must find of them. */
+/* Writes into the plan the owners of a token, each once, and where apply must find that each sequence ends. */
 static bool follow_owners(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t number, uint32_t i, uint32_t *n_seq)
 {
     kvl_plan *p = &c->plan;
@@ -160,7 +160,7 @@ static bool has_gap(kvlazy_cache *c, kvlazy_seq_id id)
     return false;
 }
 
-/* A sequence without tokens starts anywhere, unless the engine may believe in tokens that are not there. */
+/* A sequence without tokens may start at any position, unless the engine may believe that it still has tokens. */
 static bool starts_badly(kvlazy_cache *c, kvlazy_seq_id id)
 {
     const kvl_seq *s = &c->seq[id];
@@ -257,7 +257,7 @@ int kvl_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch,
 
     p->refused_seq = -1;
     p->n_ubatch = 0;
-    kvl_limits_settle(c); /* a plan that is replaced takes nothing */
+    kvl_limits_settle(c); /* a plan that is replaced needs nothing of the limits any more */
     int status = ubatch && n_ubatch && slots ? make_plan(c, ubatch, n_ubatch) : KVLAZY_EINVAL;
     if (status)
         return status;

@@ -101,7 +101,7 @@ static kvl_goal goal_of(kvlazy_cache *c, kvl_shrink_why why, uint64_t limit, uin
     if (why == KVL_SHRINK_BUDGET || why == KVL_SHRINK_POOL) {
         goal.kind = KVL_GOAL_BYTES;
         goal.max_bytes = limit;
-        goal.packs = kvl_can_compact(c);
+        goal.compacts = kvl_can_compact(c);
         goal.idle_only = goal.best_effort = why == KVL_SHRINK_POOL;
     }
     return goal;
@@ -388,9 +388,9 @@ static kvl_shrink_next finish(kvlazy_cache *c, kvl_shrink *s)
 {
     if (s->why == KVL_SHRINK_CELLS)
         shrink_bookkeeping(c);
-    if (!has_ceiling(s) || !s->goal.packs || kvl_rows_touched_bytes(&c->rows) <= s->goal.max_bytes)
+    if (!has_ceiling(s) || !s->goal.compacts || kvl_rows_touched_bytes(&c->rows) <= s->goal.max_bytes)
         return end(c, s, KVLAZY_OK);
-    s->goal.packs = false;
+    s->goal.compacts = false;
     s->n_opened = c->group->n_opened;
     begin_plan(c, s);
     return KVL_SHRINK_MORE;

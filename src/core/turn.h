@@ -15,7 +15,7 @@ typedef struct kvl_goal {
     uint64_t now_ms;
     uint32_t max_cells;
     uint64_t max_bytes;
-    bool packs;       /* KVL_GOAL_BYTES: what stays will be moved together */
+    bool compacts;    /* KVL_GOAL_BYTES: what stays will be moved together */
     bool idle_only;   /* … and only idle sequences may lose anything, */
     bool best_effort; /* … as much as that takes, or all they may */
 } kvl_goal;

@@ -21,7 +21,8 @@ kvlazy_pos kvl_window_begin_of(kvlazy_cache *c, kvlazy_seq_id seq)
     return (kvlazy_pos)window_begin(c, kvl_index_of(c, seq));
 }
 
-/* The oldest masked token of a sequence that nobody shares, from number `*at` on. Returns false where there is none. */
+/* The oldest masked token, from number `*at` on, whose cell the sequence alone owns. Returns false where there is none.
+ */
 static bool oldest_masked(const kvlazy_cache *c, const kvl_cells *cells, kvlazy_seq_id seq, uint32_t *at, kvl_entry *e)
 {
     const kvl_index *index = kvl_cells_index(cells, seq);
@@ -120,8 +121,8 @@ static int place_ubatch(kvlazy_cache *c, const kvl_plan_ubatch *b)
     return KVLAZY_OK;
 }
 
-/* Tokens are taken from their old owners, and what those hold at or below the highest position that went: no
- * gaps. Co-owners are spared, and so are the tokens that come, which are not there yet. */
+/* Takes the victims from their sequences, and all that these sequences hold below a victim, so that no gap is left.
+ * Other owners of those cells keep them. The tokens of the ubatch itself are not recorded yet, so they stay. */
 static void take_victims(kvlazy_cache *c, const kvl_plan_ubatch *b, uint64_t stamp)
 {
     const kvl_plan *p = &c->plan;
@@ -131,7 +132,7 @@ static void take_victims(kvlazy_cache *c, const kvl_plan_ubatch *b, uint64_t sta
             kvl_cells_rm(cells_of(c, i), p->victim[i].seq, 0, p->victim[i].pos + 1, stamp);
 }
 
-/* The next ubatch is placed as if this one were applied, so it is, to copies. */
+/* The next ubatch is placed as if this one were applied. So this one is applied to copies of the cells. */
 static int try_ubatch(kvlazy_cache *c, const kvl_plan_ubatch *b)
 {
     const kvl_plan *p = &c->plan;
@@ -259,7 +260,7 @@ bool kvl_window_may_start(const kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p
 }
 
 /* Where the engine goes on after a removal of [p0, p1): behind what is left of the sequence, here or in a linked
- * cache. One that is still to be told of the removal says nothing. */
+ * cache. A linked cache that still ends inside the range was not told of the removal yet, and is passed over. */
 static int64_t next_after(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
 {
     kvlazy_pos max = kvl_index_max(kvl_index_of(c, seq));
@@ -277,7 +278,7 @@ static void set_torn(kvlazy_cache *c, kvlazy_seq_id seq, bool torn)
     c->seq[seq].torn = torn;
 }
 
-/* The engine did not ask for this, so the sequence starts anew at 0. */
+/* Empties a sequence. The engine did not ask for this, so the sequence is marked and has to start anew at 0. */
 static void tear(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
 {
     kvl_cells_rm(&kvl_stream_of(c, seq)->cells, seq, 0, INT32_MAX, now_ms);
@@ -319,8 +320,8 @@ bool kvl_window_any_holds(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvl
     return false;
 }
 
-/* Where nobody holds anything nothing was copied, and no loss either. A linked cache may have copied what this one
- * lost. */
+/* Where no cache of the group holds a token in the range nothing was copied, and what recycling took stays as it is. A
+ * linked cache may have copied what this one lost. */
 void kvl_window_copied(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
 {
     if (!kvl_has_window(c) || !kvl_window_any_holds(c, src, p0, p1))
@@ -329,7 +330,7 @@ void kvl_window_copied(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kv
     const kvl_index *index = kvl_index_of(c, dst);
 
     if (index->n && kvl_index_min(index) >= p0 && kvl_index_max(index) < p1)
-        *lost_end = 0; /* it has nothing but what was copied */
+        *lost_end = 0; /* the sequence has nothing but what was copied */
 
     if (p1 >= *lost_end && p0 < *lost_end)
         *lost_end = p0; /* what was lost from there on was copied anew */

@@ -129,7 +129,7 @@ static int grow(kvl_index *x, uint64_t wanted)
     return KVLAZY_OK;
 }
 
-/* Room for one move of cells more is wanted too, so that packing goes on for a while without memory. */
+/* Room for one move of cells more is wanted too, so that compaction goes on for a while without memory. */
 int kvl_index_reserve(kvl_index *x, uint32_t n_more)
 {
     uint64_t room = kvl_index_room(x), spare = room + x->head;
