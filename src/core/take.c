@@ -8,6 +8,7 @@
 #include "core/take.h"
 #include "core/cache.h"
 #include "core/loss.h"
+#include "core/tally.h"
 #include "core/window.h"
 
 enum { PIECE_CELLS = 4096 }; /* that one turn takes at a time */
@@ -59,7 +60,7 @@ static void cut_owners(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos)
     for (uint32_t i = begin; i < end; i++)
         for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, kvl_index_at(index, i).cell, o + 1)) >= 0;)
             for (kvlazy_cache *m = c->group->first; m; m = m->next)
-                kvl_loss_tell_sharers(m, o, pos + 1);
+                kvl_tally_tell_sharers(m, o, pos + 1);
 }
 
 /* Takes the last positions of a sequence, all cells of each, from it and from those that share them. */
@@ -69,7 +70,7 @@ static void take_tail(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_lose)
 
     if (pos >= cut)
         kvl_loss_cut(c, id, cut, false);
-    else if (pos >= 0 && kvl_may_go_from(c, pos) && kvl_loss_is_turn_of(c, id, pos))
+    else if (pos >= 0 && kvl_may_go_from(c, pos) && kvl_tally_is_turn_of(c, id, pos))
         cut_owners(c, id, pos);
 }
 
@@ -123,7 +124,7 @@ static void take_whole(kvlazy_cache *c, kvlazy_seq_id id)
         const kvl_entry e = kvl_index_at(index, i);
 
         step(c);
-        worth_it = kvl_cells_only_owner(cells, e.cell) == id || kvl_loss_all_here(c, e.cell, e.pos);
+        worth_it = kvl_cells_only_owner(cells, e.cell) == id || kvl_tally_all_here(c, e.cell, e.pos);
     }
     if (worth_it)
         kvl_loss_cut(c, id, 0, false);

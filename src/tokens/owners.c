@@ -4,8 +4,7 @@
 
 enum { SAME_CELLS = 64 };
 
-/* ------------------------------------------------------------------------------------------- which sequences own a
- * cell */
+/* ------------------------------------------------------------------------------------------- owners of a cell */
 
 /* Whether the sequence owns the cell, which a loose set alone does not tell: its index has the cell then. */
 static bool index_has(const kvl_cells *c, kvlazy_seq_id seq, uint32_t cell)
