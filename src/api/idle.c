@@ -5,6 +5,7 @@
 #include "api/work.h"
 #include "core/batch.h"
 #include "core/clock.h"
+#include "core/due.h"
 #include "core/lock.h"
 #include "core/seq.h"
 #include "core/shrink.h"
@@ -20,7 +21,7 @@ static int poll_locked(kvlazy_cache *c, uint64_t *next_ms)
 
     kvl_batch_stamp(c, now_ms); /* of a batch that a failed prepare closed, and no end_batch followed */
     int status = kvl_work(c, KVL_SHRINK_IDLE, 0, now_ms, &more);
-    *next_ms = more ? 0 : kvl_shrink_next_in(c, now_ms);
+    *next_ms = more ? 0 : kvl_due_in(c, now_ms);
     if (status) /* a batch came between */
         *next_ms = idle_ms ? idle_ms : KVL_NEVER;
     return status;

@@ -63,9 +63,6 @@ void kvl_shrink_resume(kvlazy_cache *cache, kvl_shrink *shrink);
 /* It ends here, with this status: a callback destroyed the cache, or a linked one that was asked. */
 void kvl_shrink_stop(kvlazy_cache *cache, kvl_shrink *shrink, int status);
 
-/* How long until a look at the group can matter, right after one. */
-uint64_t kvl_shrink_next_in(kvlazy_cache *cache, uint64_t now_ms);
-
 /* For another cache of the pool: free pages go until no more than max_bytes are touched. */
 void kvl_shrink_free(kvlazy_cache *cache, uint64_t max_bytes, uint64_t now_ms);
 
