@@ -21,7 +21,7 @@ static void shrink_victim(kvlazy_cache *v, bool free_only, uint64_t max_bytes)
 {
     uint64_t now_ms = kvl_now(v);
 
-    kvl_batch_stamp(v, now_ms);
+    kvl_batch_stamp(v->group, now_ms);
     if (free_only)
         kvl_shrink_free(v, max_bytes, now_ms);
     else
@@ -34,7 +34,7 @@ static bool ask_victim(kvlazy_cache *v, bool free_only, uint64_t max_bytes, uint
     *bytes = 0;
     if (kvl_has_engine_cells(v) || kvl_try_enter(v))
         return true;
-    if (!kvl_shrink_is_barred(v)) {
+    if (!kvl_shrink_is_barred(v->group)) {
         uint64_t n_released = v->rows.n_released;
 
         v->is_asked = true;

@@ -25,7 +25,7 @@ static void give_way(kvlazy_cache *c, kvl_shrink *s)
     } else {
         kvl_begin_telling(c);
         let_hooks_run(c);
-        kvl_end_telling(c);
+        kvl_end_telling(c->group);
     }
     if (kvl_is_cache(c))
         kvl_shrink_resume(c, s);

@@ -4,18 +4,18 @@
 #include "core/clock.h"
 #include "core/limits.h"
 
-void kvl_batch_open(kvlazy_cache *c)
+void kvl_batch_open(kvl_group *group)
 {
-    if (c->group->open)
+    if (group->open)
         return;
-    c->group->open = true;
-    c->group->n_opened++;
+    group->open = true;
+    group->n_opened++;
 }
 
-void kvl_batch_close(kvlazy_cache *c)
+void kvl_batch_close(kvl_group *group)
 {
-    c->group->open = false;
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    group->open = false;
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         kvl_limits_settle(m); /* plans come to nothing now */
 }
 
@@ -51,17 +51,17 @@ static void stamp_active(kvlazy_cache *c, uint64_t now_ms)
     }
 }
 
-void kvl_batch_stamp(kvlazy_cache *c, uint64_t now_ms)
+void kvl_batch_stamp(kvl_group *group, uint64_t now_ms)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         stamp_active(m, now_ms);
 }
 
-bool kvl_batch_is_due(const kvlazy_cache *c)
+bool kvl_batch_is_due(const kvl_group *group)
 {
-    if (c->group->open)
+    if (group->open)
         return true;
-    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (const kvlazy_cache *m = group->first; m; m = m->next)
         if (m->active.n) /* of a batch that a failed prepare closed */
             return true;
     return false;

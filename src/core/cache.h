@@ -78,9 +78,9 @@ static inline kvl_index *kvl_index_of(kvlazy_cache *cache, kvlazy_seq_id seq)
     return kvl_cells_index(&kvl_stream_of(cache, seq)->cells, seq);
 }
 
-static inline kvl_loss *kvl_loss_of(const kvlazy_cache *cache, kvlazy_seq_id seq)
+static inline kvl_loss *kvl_loss_of(const kvl_group *group, kvlazy_seq_id seq)
 {
-    return &cache->group->losses.loss[seq];
+    return &group->losses.loss[seq];
 }
 
 /* Tokens of a sequence went, came by other ways than a batch, or have other positions or owners now: what was decided

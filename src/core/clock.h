@@ -12,7 +12,7 @@
 uint64_t kvl_now(kvlazy_cache *cache);
 
 /* The least idle time of all the group; 0: it never idles. */
-uint32_t kvl_group_idle_ms(const kvlazy_cache *cache);
+uint32_t kvl_group_idle_ms(const kvl_group *group);
 
 /* A poll at this time can matter: a watcher that sleeps until later is woken when the call ends. */
 static inline void kvl_note_due(kvlazy_cache *cache, uint64_t due_ms)

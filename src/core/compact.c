@@ -191,18 +191,18 @@ static bool move_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, uint64_t no
 /* ------------------------------------------------------------------------------------------- all of it */
 
 /* As many cells as the largest rows of the group allow, so that all make the same moves. */
-static uint32_t piece_cells(const kvlazy_cache *c)
+static uint32_t piece_cells(const kvl_group *group)
 {
     uint64_t cell_bytes = 1;
 
-    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (const kvlazy_cache *m = group->first; m; m = m->next)
         cell_bytes = kvl_max(cell_bytes, m->rows.geometry.cell_bytes);
     return (uint32_t)kvl_max(kvl_min(KVL_PIECE_BYTES / cell_bytes, UINT32_MAX), 1);
 }
 
 bool kvl_compact_stream_piece(kvlazy_cache *c, uint32_t s, uint64_t now_ms)
 {
-    return kvl_can_compact(c) && move_piece(c, s, piece_cells(c), now_ms);
+    return kvl_can_compact(c) && move_piece(c, s, piece_cells(c->group), now_ms);
 }
 
 /* Of those that move together, if one of them has to. */

@@ -31,11 +31,11 @@ static uint64_t next_look_in(kvlazy_cache *c, uint64_t now_ms)
     return kvl_min(next, next_eviction_in(c, now_ms));
 }
 
-uint64_t kvl_due_in(kvlazy_cache *c, uint64_t now_ms)
+uint64_t kvl_due_in(kvl_group *group, uint64_t now_ms)
 {
     uint64_t next = KVL_NEVER;
 
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         next = kvl_min(next, next_look_in(m, now_ms));
     return next;
 }

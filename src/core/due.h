@@ -9,6 +9,6 @@
 #include "core/cache.h"
 
 /* How long until a look at the group can matter, in ms, right after one; KVL_NEVER: not before another call. */
-uint64_t kvl_due_in(kvlazy_cache *cache, uint64_t now_ms);
+uint64_t kvl_due_in(kvl_group *group, uint64_t now_ms);
 
 #endif

@@ -100,9 +100,9 @@ static bool may_vacate(const kvlazy_cache *c)
     return kvl_has_engine_cells(c) && c->engine.ops.vacate && c->params.shrink != KVLAZY_SHRINK_KEEP;
 }
 
-static void sync_group(kvlazy_cache *c, uint64_t now_ms)
+static void sync_group(kvl_group *group, uint64_t now_ms)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         kvl_engine_cells_sync(m, now_ms);
 }
 
@@ -110,7 +110,7 @@ void kvl_vacate_begin(kvlazy_cache *c, kvl_vacating *v, const kvl_goal *goal)
 {
     bool by_bytes = goal->kind == KVL_GOAL_BYTES;
 
-    sync_group(c, goal->now_ms);
+    sync_group(c->group, goal->now_ms);
     *v = (kvl_vacating){.goal = *goal, .cache = by_bytes ? c : c->group->first, .picked = c->params.n_stream};
     v->next = by_bytes ? c->params.n_stream : 0;
 }
@@ -126,7 +126,7 @@ void kvl_vacate_answer(kvl_vacating *v, uint32_t n_used, bool kept)
         stream->veto_ms = now_ms + kvl_max(c->params.slot_shrink_idle_ms, 1);
     /* What went here counts as emptied long ago, so that it is due at once; an engine may have emptied others too. */
     sync_stream(c, v->stream, now_ms - c->params.slot_shrink_idle_ms);
-    sync_group(c, now_ms);
+    sync_group(c->group, now_ms);
     uint32_t n_lost = n_used - (uint32_t)kvl_min(n_used, stream->cells.n_used);
     c->counts.evicted_cells += n_lost;
     c->counts.n_evict += n_lost > 0;

@@ -50,7 +50,7 @@ static bool fits_without(kvlazy_cache *c, const kvl_goal *goal, uint64_t n_lose)
         kvl_bits_fill(cells->keep, cells->n_used - n_lose, cells->n_cell, false);
     } else {
         if (n_lose && !c->evict.order) { /* for want of memory the plan is made for each look */
-            kvl_loss_begin(c);
+            kvl_loss_begin(c->group);
             c->group->losses.n_lose = n_lose;
             kvl_take(c, UINT64_MAX);
             kvl_loss_keep_rest(c);
@@ -114,7 +114,7 @@ static kvl_evict_state search(kvlazy_cache *c, kvl_evict *e)
             e->few = middle;
         return KVL_EVICT_MORE;
     }
-    kvl_loss_begin(c);
+    kvl_loss_begin(c->group);
     plan->n_lose = e->enough;
     e->phase = KVL_EVICT_TAKE;
     return KVL_EVICT_MORE;
@@ -124,7 +124,7 @@ static kvl_evict_state search(kvlazy_cache *c, kvl_evict *e)
 
 static kvl_evict_state start(kvlazy_cache *c, kvl_evict *e)
 {
-    kvl_loss_begin(c);
+    kvl_loss_begin(c->group);
     if (c->group->losses.goal.kind == KVL_GOAL_BYTES)
         return start_bytes(c, e);
     e->phase = KVL_EVICT_TAKE;
@@ -171,9 +171,9 @@ kvlazy_cache *kvl_evict_asker(kvlazy_cache *c)
 static kvl_evict_state ask(kvlazy_cache *c, kvl_evict *e, kvlazy_seq_id id)
 {
     e->seq = id;
-    e->new_pos_max = kvl_loss_end_of(c, id);
-    kvl_loss_fix(c, id);
-    kvl_loss_note_yes(c, id);
+    e->new_pos_max = kvl_loss_end_of(c->group, id);
+    kvl_loss_fix(c->group, id);
+    kvl_loss_note_yes(c->group, id);
     c->group->losses.loss[id].asked = true;
     e->phase = KVL_EVICT_TAKE;
     return KVL_EVICT_ASK;
@@ -187,11 +187,11 @@ static kvl_evict_state next_question(kvlazy_cache *c, kvl_evict *e)
         kvlazy_seq_id id = kvl_turns_take(&plan->question).seq;
 
         plan->loss[id].listed = false;
-        if (plan->loss[id].fixed || !kvl_loss_any(c, id))
+        if (plan->loss[id].fixed || !kvl_loss_any(c->group, id))
             continue;
         if (plan->n_held)
-            kvl_loss_trim(c, id);
-        if (kvl_loss_any(c, id))
+            kvl_loss_trim(c->group, id);
+        if (kvl_loss_any(c->group, id))
             return ask(c, e, id);
         e->phase = KVL_EVICT_TAKE; /* others may have to give what this one does not */
         return KVL_EVICT_MORE;
@@ -239,12 +239,12 @@ void kvl_evict_answer(kvlazy_cache *c, kvl_evict *e, bool kept)
     bool stale = c->group->losses.n_changed != c->group->n_changed;
 
     if (kept) {
-        kvl_loss_forget_yes(c, e->seq);
+        kvl_loss_forget_yes(c->group, e->seq);
         for (kvlazy_cache *m = c->group->first; m; m = m->next)
-            m->seq[e->seq].veto_ms = c->group->losses.goal.now_ms + kvl_max(kvl_group_idle_ms(c), 1);
+            m->seq[e->seq].veto_ms = c->group->losses.goal.now_ms + kvl_max(kvl_group_idle_ms(c->group), 1);
     }
     if (kept && !stale) {
-        kvl_loss_take_back(c, e->seq);
+        kvl_loss_take_back(c->group, e->seq);
         c->group->losses.n_held++;
     }
     kvl_evict_resume(c, e);
@@ -289,5 +289,5 @@ bool kvl_evict_apply(kvlazy_cache *c, const kvl_evict *e, uint64_t stamp)
 
 void kvl_evict_end(kvlazy_cache *c)
 {
-    kvl_loss_end(c);
+    kvl_loss_end(c->group);
 }

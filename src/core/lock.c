@@ -268,10 +268,8 @@ void kvl_begin_telling(kvlazy_cache *c)
 }
 
 /* Counts as a hook where it waits: long work of another thread stops for it. */
-void kvl_end_telling(kvlazy_cache *c)
+void kvl_end_telling(kvl_group *group)
 {
-    kvl_group *group = c->group;
-
     if (KVL_UNLIKELY(pthread_mutex_trylock(&group->lock) != 0))
         wait_for_lock(group);
     group->n_entered++;
@@ -286,6 +284,6 @@ void kvl_begin_asking(kvlazy_cache *c)
 
 void kvl_end_asking(kvlazy_cache *c)
 {
-    kvl_end_telling(c);
+    kvl_end_telling(c->group);
     c->group->asking--;
 }

@@ -39,7 +39,7 @@ void kvl_end_asking(kvlazy_cache *cache);
 
 /* The same without keeping the idle side away, for text that a call hands to the sink itself. */
 void kvl_begin_telling(kvlazy_cache *cache);
-void kvl_end_telling(kvlazy_cache *cache);
+void kvl_end_telling(kvl_group *group);
 
 /* Waits, with the lock held, until no call of the group is in the embedder's code but for this thread's own, and for
  * those whose callbacks wait the same way. */

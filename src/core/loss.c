@@ -7,47 +7,47 @@
  */
 
 /* Tokens come and go, and each way something of this changes. */
-static uint64_t generation_of(const kvlazy_cache *c, kvlazy_seq_id id, uint64_t *n_token)
+static uint64_t generation_of(const kvl_group *group, kvlazy_seq_id id, uint64_t *n_token)
 {
     uint64_t generation = 0;
 
     *n_token = 0;
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+    for (kvlazy_cache *m = group->first; m; m = m->next) {
         generation += m->seq[id].generation;
         *n_token += kvl_index_of(m, id)->n;
     }
     return generation;
 }
 
-bool kvl_loss_yes_holds(const kvlazy_cache *c, kvlazy_seq_id id)
+bool kvl_loss_yes_holds(const kvl_group *group, kvlazy_seq_id id)
 {
-    const kvl_loss *loss = kvl_loss_of(c, id);
+    const kvl_loss *loss = kvl_loss_of(group, id);
     uint64_t n_token;
 
-    return loss->yes && loss->yes_generation == generation_of(c, id, &n_token) && loss->yes_tokens == n_token;
+    return loss->yes && loss->yes_generation == generation_of(group, id, &n_token) && loss->yes_tokens == n_token;
 }
 
-void kvl_loss_note_yes(kvlazy_cache *c, kvlazy_seq_id id)
+void kvl_loss_note_yes(kvl_group *group, kvlazy_seq_id id)
 {
-    kvl_loss *loss = kvl_loss_of(c, id);
+    kvl_loss *loss = kvl_loss_of(group, id);
 
     loss->yes = true;
     loss->yes_cut = loss->cut;
-    loss->yes_generation = generation_of(c, id, &loss->yes_tokens);
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    loss->yes_generation = generation_of(group, id, &loss->yes_tokens);
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         m->evict.part[id].yes_low = m->evict.part[id].low_cut;
 }
 
-void kvl_loss_forget_yes(kvlazy_cache *c, kvlazy_seq_id id)
+void kvl_loss_forget_yes(kvl_group *group, kvlazy_seq_id id)
 {
-    kvl_loss_of(c, id)->yes = false;
+    kvl_loss_of(group, id)->yes = false;
 }
 
 /* ------------------------------------------------------------------------------------------- what a sequence loses */
 
 bool kvl_loss_stands(kvlazy_cache *c, kvlazy_seq_id id)
 {
-    return !kvl_loss_of(c, id)->fixed && c->evict.part[id].may_lose && !kvl_loss_yes_holds(c, id);
+    return !kvl_loss_of(c->group, id)->fixed && c->evict.part[id].may_lose && !kvl_loss_yes_holds(c->group, id);
 }
 
 uint32_t kvl_loss_n_below(kvlazy_cache *c, kvlazy_seq_id id)
@@ -62,22 +62,22 @@ kvlazy_pos kvl_loss_end_in(kvlazy_cache *c, kvlazy_seq_id id)
     return n ? kvl_index_at(kvl_index_of(c, id), n - 1).pos : -1;
 }
 
-kvlazy_pos kvl_loss_end_of(kvlazy_cache *c, kvlazy_seq_id id)
+kvlazy_pos kvl_loss_end_of(kvl_group *group, kvlazy_seq_id id)
 {
     kvlazy_pos end = -1;
 
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+    for (kvlazy_cache *m = group->first; m; m = m->next) {
         kvlazy_pos left = kvl_loss_end_in(m, id);
         end = left > end ? left : end;
     }
     return end;
 }
 
-bool kvl_loss_any(kvlazy_cache *c, kvlazy_seq_id id)
+bool kvl_loss_any(kvl_group *group, kvlazy_seq_id id)
 {
-    if (kvl_loss_of(c, id)->cut != INT32_MAX)
+    if (kvl_loss_of(group, id)->cut != INT32_MAX)
         return true;
-    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (const kvlazy_cache *m = group->first; m; m = m->next)
         if (m->evict.part[id].low_cut)
             return true;
     return false;
@@ -85,10 +85,10 @@ bool kvl_loss_any(kvlazy_cache *c, kvlazy_seq_id id)
 
 void kvl_loss_offer_turn(kvlazy_cache *c, kvlazy_seq_id id)
 {
-    if (c->evict.part[id].waits || kvl_loss_of(c, id)->fixed || !c->evict.part[id].may_lose)
+    if (c->evict.part[id].waits || kvl_loss_of(c->group, id)->fixed || !c->evict.part[id].may_lose)
         return;
     c->evict.part[id].waits = true;
-    kvl_turns_add(&c->evict.turns, kvl_turn_of(c, id));
+    kvl_turns_add(&c->evict.turns, kvl_turn_of(c->group, id));
 }
 
 /* ------------------------------------------------------------------------------------------- begin and end */
@@ -158,26 +158,26 @@ static void begin_in(kvlazy_cache *c, const kvl_goal *goal)
 }
 
 /* One that was asked about and has changed since is not asked again: it stays as it is in this call. */
-void kvl_loss_begin(kvlazy_cache *c)
+void kvl_loss_begin(kvl_group *group)
 {
-    kvl_losses *plan = &c->group->losses;
+    kvl_losses *plan = &group->losses;
 
-    for (uint32_t i = 0; i < c->params.n_seq_max; i++) {
+    for (uint32_t i = 0; i < group->first->params.n_seq_max; i++) {
         kvl_loss *loss = &plan->loss[i];
 
         loss->cut = INT32_MAX;
         loss->listed = false;
-        loss->yes = kvl_loss_yes_holds(c, (kvlazy_seq_id)i);
+        loss->yes = kvl_loss_yes_holds(group, (kvlazy_seq_id)i);
         loss->fixed = loss->asked && !loss->yes;
     }
     plan->question.n = plan->n_held = 0;
-    plan->n_changed = c->group->n_changed;
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    plan->n_changed = group->n_changed;
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         begin_in(m, &plan->goal);
 }
 
-void kvl_loss_end(kvlazy_cache *c)
+void kvl_loss_end(kvl_group *group)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         free_scratch(&m->evict);
 }

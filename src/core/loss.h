@@ -67,10 +67,10 @@ int kvl_eviction_init(kvl_eviction *eviction, uint32_t n_seq_max);
 void kvl_eviction_fini(kvl_eviction *eviction);
 
 /* An empty plan for group.losses.goal: what was asked in this call stays asked. */
-void kvl_loss_begin(kvlazy_cache *cache);
+void kvl_loss_begin(kvl_group *group);
 
 /* Frees what only a plan in the making needs, in all the group. */
-void kvl_loss_end(kvlazy_cache *cache);
+void kvl_loss_end(kvl_group *group);
 
 /* keep := the live cells that the plan leaves. */
 void kvl_loss_keep_rest(kvlazy_cache *cache);
@@ -79,10 +79,10 @@ void kvl_loss_keep_rest(kvlazy_cache *cache);
 void kvl_loss_forget_order(kvlazy_cache *cache);
 
 /* Some of the sequence goes. */
-bool kvl_loss_any(kvlazy_cache *cache, kvlazy_seq_id seq);
+bool kvl_loss_any(kvl_group *group, kvlazy_seq_id seq);
 
 /* The position that a sequence will end at, in all the group or in one cache; -1: nothing is left. */
-kvlazy_pos kvl_loss_end_of(kvlazy_cache *cache, kvlazy_seq_id seq);
+kvlazy_pos kvl_loss_end_of(kvl_group *group, kvlazy_seq_id seq);
 kvlazy_pos kvl_loss_end_in(kvlazy_cache *cache, kvlazy_seq_id seq);
 
 /* Entries of its index in one cache that lie below the cut. */
@@ -97,22 +97,22 @@ void kvl_loss_offer_turn(kvlazy_cache *cache, kvlazy_seq_id seq);
 
 /* A sequence ends before `pos` from now on, in all the group. joint: others are cut with it, and the caller tells its
  * sharers (kvl_tally_tell_sharers) when all of them are. */
-void kvl_loss_cut(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos pos, bool joint);
+void kvl_loss_cut(kvl_group *group, kvlazy_seq_id seq, kvlazy_pos pos, bool joint);
 
 /* In one cache a sequence loses what it holds below `end`, and shares with none. */
 void kvl_loss_cut_low(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos end);
 
 /* The sequence loses what it loses now, and no more; nothing; or, where vetoes of others made some of it useless, what
  * still frees a cell. */
-void kvl_loss_fix(kvlazy_cache *cache, kvlazy_seq_id seq);
-void kvl_loss_take_back(kvlazy_cache *cache, kvlazy_seq_id seq);
-void kvl_loss_trim(kvlazy_cache *cache, kvlazy_seq_id seq);
+void kvl_loss_fix(kvl_group *group, kvlazy_seq_id seq);
+void kvl_loss_take_back(kvl_group *group, kvlazy_seq_id seq);
+void kvl_loss_trim(kvl_group *group, kvlazy_seq_id seq);
 
 /* on_evict agreed to what the sequence loses now. That holds until the sequence changes, also for later plans, which
  * then take exactly what was agreed. */
-void kvl_loss_note_yes(kvlazy_cache *cache, kvlazy_seq_id seq);
-void kvl_loss_forget_yes(kvlazy_cache *cache, kvlazy_seq_id seq);
-bool kvl_loss_yes_holds(const kvlazy_cache *cache, kvlazy_seq_id seq);
-void kvl_loss_take_agreed(kvlazy_cache *cache, kvlazy_seq_id seq);
+void kvl_loss_note_yes(kvl_group *group, kvlazy_seq_id seq);
+void kvl_loss_forget_yes(kvl_group *group, kvlazy_seq_id seq);
+bool kvl_loss_yes_holds(const kvl_group *group, kvlazy_seq_id seq);
+void kvl_loss_take_agreed(kvl_group *group, kvlazy_seq_id seq);
 
 #endif

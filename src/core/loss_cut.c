@@ -18,22 +18,22 @@ static uint32_t *n_lost_of(kvlazy_cache *c, kvlazy_seq_id id)
     return &c->evict.part[kvl_stream_number(c, kvl_stream_of(c, id))].n_lost;
 }
 
-static void set_cut(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos cut)
+static void set_cut(kvl_group *group, kvlazy_seq_id id, kvlazy_pos cut)
 {
-    kvl_loss_of(c, id)->cut = cut;
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    kvl_loss_of(group, id)->cut = cut;
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         m->evict.part[id].n_end = kvl_index_below(kvl_index_of(m, id), cut);
 }
 
 /* The sequence loses some: on_evict is to be asked about it. */
-static void list_question(kvlazy_cache *c, kvlazy_seq_id id)
+static void list_question(kvl_group *group, kvlazy_seq_id id)
 {
-    kvl_losses *plan = &c->group->losses;
+    kvl_losses *plan = &group->losses;
 
     if (plan->loss[id].listed)
         return;
     plan->loss[id].listed = true;
-    kvl_turns_add(&plan->question, kvl_turn_of(c, id));
+    kvl_turns_add(&plan->question, kvl_turn_of(group, id));
 }
 
 /* ------------------------------------------------------------------------------------------- losing, and taking back
@@ -97,27 +97,27 @@ static void keep(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos p0, kvlazy_pos p1
     }
 }
 
-void kvl_loss_cut(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, bool joint)
+void kvl_loss_cut(kvl_group *group, kvlazy_seq_id id, kvlazy_pos pos, bool joint)
 {
-    kvl_loss *loss = kvl_loss_of(c, id);
+    kvl_loss *loss = kvl_loss_of(group, id);
     kvlazy_pos old = loss->cut;
     bool fixed = loss->fixed;
 
     if (old <= pos)
         return;
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         kvl_tally_count_here(m, id, -1);
     loss->fixed = true; /* between two positions the sequence counts as here at neither */
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+    for (kvlazy_cache *m = group->first; m; m = m->next) {
         kvlazy_pos low_cut = m->evict.part[id].low_cut;
         lose(m, id, low_cut > pos ? low_cut : pos, old);
     }
-    set_cut(c, id, pos);
+    set_cut(group, id, pos);
     loss->fixed = fixed;
-    list_question(c, id);
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    list_question(group, id);
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         kvl_tally_count_here(m, id, 1);
-    for (kvlazy_cache *m = joint ? NULL : c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = joint ? NULL : group->first; m; m = m->next)
         kvl_tally_tell_sharers(m, id, old);
 }
 
@@ -129,37 +129,37 @@ void kvl_loss_cut_low(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos end)
         return;
     lose(c, id, *low_cut, end);
     *low_cut = end;
-    list_question(c, id);
+    list_question(c->group, id);
 }
 
-void kvl_loss_fix(kvlazy_cache *c, kvlazy_seq_id id)
+void kvl_loss_fix(kvl_group *group, kvlazy_seq_id id)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         kvl_tally_count_here(m, id, -1);
-    kvl_loss_of(c, id)->fixed = true;
+    kvl_loss_of(group, id)->fixed = true;
 }
 
-void kvl_loss_take_back(kvlazy_cache *c, kvlazy_seq_id id)
+void kvl_loss_take_back(kvl_group *group, kvlazy_seq_id id)
 {
-    kvl_loss *loss = kvl_loss_of(c, id);
+    kvl_loss *loss = kvl_loss_of(group, id);
 
-    kvl_loss_fix(c, id);
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+    kvl_loss_fix(group, id);
+    for (kvlazy_cache *m = group->first; m; m = m->next) {
         kvlazy_pos *low_cut = &m->evict.part[id].low_cut;
 
         keep(m, id, 0, *low_cut);
         keep(m, id, loss->cut > *low_cut ? loss->cut : *low_cut, INT32_MAX);
         *low_cut = 0;
     }
-    set_cut(c, id, INT32_MAX);
+    set_cut(group, id, INT32_MAX);
 }
 
-void kvl_loss_take_agreed(kvlazy_cache *c, kvlazy_seq_id id)
+void kvl_loss_take_agreed(kvl_group *group, kvlazy_seq_id id)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         kvl_loss_cut_low(m, id, m->evict.part[id].yes_low);
-    kvl_loss_cut(c, id, kvl_loss_of(c, id)->yes_cut, false);
-    kvl_loss_fix(c, id);
+    kvl_loss_cut(group, id, kvl_loss_of(group, id)->yes_cut, false);
+    kvl_loss_fix(group, id);
 }
 
 /* ------------------------------------------------------------------------------------------- cuts that free no cell */
@@ -176,7 +176,7 @@ static bool is_kept_by_others(const kvlazy_cache *c, uint32_t cell)
 static kvlazy_pos useful_cut(kvlazy_cache *c, kvlazy_seq_id id)
 {
     const kvl_index *index = kvl_index_of(c, id);
-    kvlazy_pos cut = kvl_loss_of(c, id)->cut;
+    kvlazy_pos cut = kvl_loss_of(c->group, id)->cut;
     uint32_t begin = kvl_index_below(index, cut);
 
     for (uint32_t i = index->n; i > begin; i--) {
@@ -191,7 +191,7 @@ static bool frees_some(kvlazy_cache *c, kvlazy_seq_id id)
 {
     const kvl_index *index = kvl_index_of(c, id);
 
-    for (uint32_t i = kvl_index_below(index, kvl_loss_of(c, id)->cut); i < index->n; i++) {
+    for (uint32_t i = kvl_index_below(index, kvl_loss_of(c->group, id)->cut); i < index->n; i++) {
         c->group->losses.n_step++;
         if (!is_kept_by_others(c, kvl_index_at(index, i).cell))
             return true;
@@ -221,33 +221,33 @@ void kvl_loss_keep_rest(kvlazy_cache *c)
     }
 }
 
-static void trim_whole(kvlazy_cache *c, kvlazy_seq_id id)
+static void trim_whole(kvl_group *group, kvlazy_seq_id id)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         if (frees_some(m, id))
             return;
-    kvl_loss_take_back(c, id);
+    kvl_loss_take_back(group, id);
 }
 
-void kvl_loss_trim(kvlazy_cache *c, kvlazy_seq_id id)
+void kvl_loss_trim(kvl_group *group, kvlazy_seq_id id)
 {
-    kvl_loss *loss = kvl_loss_of(c, id);
+    kvl_loss *loss = kvl_loss_of(group, id);
     kvlazy_pos cut = INT32_MAX;
 
     if (loss->cut == INT32_MAX)
         return;
-    if (kvl_goes_whole(c)) {
-        trim_whole(c, id);
+    if (kvl_goes_whole(group)) {
+        trim_whole(group, id);
         return;
     }
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+    for (kvlazy_cache *m = group->first; m; m = m->next) {
         kvlazy_pos useful = useful_cut(m, id);
         cut = kvl_index_of(m, id)->n && useful < cut ? useful : cut;
     }
     if (cut == loss->cut)
         return;
-    kvl_loss_fix(c, id);
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    kvl_loss_fix(group, id);
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         keep(m, id, loss->cut, cut);
-    set_cut(c, id, cut);
+    set_cut(group, id, cut);
 }

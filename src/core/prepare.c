@@ -268,7 +268,7 @@ int kvl_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch,
             .cell = p->cell + p->ubatch[b].token_begin,
         };
     p->n_ubatch = n_ubatch;
-    kvl_batch_open(c);
+    kvl_batch_open(c->group);
     p->batch = c->group->n_opened;
     return KVLAZY_OK;
 }
@@ -279,7 +279,7 @@ void kvl_prepare_refused(kvlazy_cache *c, int status, uint32_t n_ubatch)
     kvl_log_note(&c->log, status == KVLAZY_EINVAL ? KVLAZY_LOG_ERROR : KVLAZY_LOG_DEBUG,
                  "prepare: %u ubatches refused, sequence %" PRId32 ": %s", n_ubatch, c->plan.refused_seq,
                  kvlazy_status_message(status));
-    kvl_batch_close(c);
-    if (kvl_batch_is_due(c)) /* what was applied before is stamped by the next look, if no end_batch follows */
+    kvl_batch_close(c->group);
+    if (kvl_batch_is_due(c->group)) /* what was applied before is stamped by the next look, if no end_batch follows */
         kvl_note_due(c, c->group->now_ms);
 }

@@ -74,7 +74,8 @@ static bool remove_range(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvla
         c->seq[seq].evicted = false;
         c->seq[seq].lost_end = 0;
     }
-    if (n || kvl_window_any_holds(c, seq, 0, INT32_MAX)) /* else nothing was removed, here or in a linked cache */
+    if (n ||
+        kvl_window_any_holds(c->group, seq, 0, INT32_MAX)) /* else nothing was removed, here or in a linked cache */
         kvl_window_refill(c, seq, p0, p1, now_ms);
     return n > 0;
 }

@@ -21,9 +21,9 @@
 
 enum { MOST_RESTARTS = 8 }; /* of a plan that other calls make stale; then it is finished without giving way */
 
-bool kvl_shrink_is_barred(const kvlazy_cache *c)
+bool kvl_shrink_is_barred(const kvl_group *group)
 {
-    return c->group->open || c->group->asking;
+    return group->open || group->asking;
 }
 
 static bool has_ceiling(const kvl_shrink *s)
@@ -60,9 +60,9 @@ void kvl_shrink_stop(kvlazy_cache *c, kvl_shrink *s, int status)
 /* ------------------------------------------------------------------------------------------- beginning */
 
 /* No stream of the group was active for a while, if not for all of the idle time. */
-static bool rests(const kvlazy_cache *c, uint64_t now_ms)
+static bool rests(const kvl_group *group, uint64_t now_ms)
 {
-    for (const kvlazy_cache *m = c->group->first; m; m = m->next) {
+    for (const kvlazy_cache *m = group->first; m; m = m->next) {
         uint32_t idle_ms = m->params.slot_shrink_idle_ms;
         uint32_t while_ms = idle_ms ? (uint32_t)kvl_max(idle_ms / 8, 1) : 0; /* 0: it never rests */
 
@@ -73,9 +73,9 @@ static bool rests(const kvlazy_cache *c, uint64_t now_ms)
     return true;
 }
 
-static void begin_reports(kvlazy_cache *c)
+static void begin_reports(kvl_group *group)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         kvl_report_begin(m);
 }
 
@@ -110,7 +110,7 @@ static kvl_goal goal_of(kvlazy_cache *c, kvl_shrink_why why, uint64_t limit, uin
 void kvl_shrink_begin(kvlazy_cache *c, kvl_shrink *s, kvl_shrink_why why, uint64_t limit, uint64_t now_ms)
 {
     *s = (kvl_shrink){.why = why, .goal = goal_of(c, why, limit, now_ms), .n_opened = c->group->n_opened};
-    if (why == KVL_SHRINK_EARLY && !rests(c, now_ms)) {
+    if (why == KVL_SHRINK_EARLY && !rests(c->group, now_ms)) {
         end(c, s, KVLAZY_EBUSY);
         return;
     }
@@ -119,7 +119,7 @@ void kvl_shrink_begin(kvlazy_cache *c, kvl_shrink *s, kvl_shrink_why why, uint64
         return;
     }
     if (why == KVL_SHRINK_CELLS)
-        begin_reports(c);
+        begin_reports(c->group);
     if (why == KVL_SHRINK_CELLS && !limit)
         s->phase = KVL_SHRINK_DROPS; /* no token goes */
     else
@@ -128,9 +128,9 @@ void kvl_shrink_begin(kvlazy_cache *c, kvl_shrink *s, kvl_shrink_why why, uint64
 
 /* ------------------------------------------------------------------------------------------- planning */
 
-static bool was_batch_opened(const kvlazy_cache *c, const kvl_shrink *s)
+static bool was_batch_opened(const kvl_group *group, const kvl_shrink *s)
 {
-    return c->group->open || c->group->n_opened != s->n_opened;
+    return group->open || group->n_opened != s->n_opened;
 }
 
 static kvl_shrink_next plan(kvlazy_cache *c, kvl_shrink *s)
@@ -153,12 +153,12 @@ static kvl_shrink_next plan(kvlazy_cache *c, kvl_shrink *s)
 
 void kvl_shrink_answer(kvlazy_cache *c, kvl_shrink *s, bool kept)
 {
-    kvl_window_follow_group(c);
+    kvl_window_follow_group(c->group);
     if (kvl_has_engine_cells(c))
         kvl_vacate_answer(&s->vacating, s->n_vacated, kept);
     else
         kvl_evict_answer(c, &s->evict, kept);
-    if (was_batch_opened(c, s))
+    if (was_batch_opened(c->group, s))
         end(c, s, KVLAZY_EBUSY);
 }
 
@@ -194,11 +194,11 @@ static void drop_planned(kvlazy_cache *c, const kvl_shrink *s, uint64_t stamp)
 }
 
 /* A poll: evicted cells count as emptied long ago, so that a release that stopped goes on with them. */
-static void drop_idle(kvlazy_cache *c, const kvl_shrink *s)
+static void drop_idle(kvl_group *group, const kvl_shrink *s)
 {
     uint64_t now_ms = s->goal.now_ms;
 
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+    for (kvlazy_cache *m = group->first; m; m = m->next) {
         kvl_report_begin(m);
         drop_planned(m, s, now_ms - m->params.slot_shrink_idle_ms);
         look_at_rest(m, now_ms);
@@ -208,7 +208,7 @@ static void drop_idle(kvlazy_cache *c, const kvl_shrink *s)
 static void drop_on_request(kvlazy_cache *c, const kvl_shrink *s)
 {
     if (s->why != KVL_SHRINK_CELLS)
-        begin_reports(c);
+        begin_reports(c->group);
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
         drop_planned(m, s, s->goal.now_ms);
     for (kvlazy_cache *m = c->group->first; m; m = m->next) {
@@ -221,7 +221,7 @@ static void drop_on_request(kvlazy_cache *c, const kvl_shrink *s)
 static kvl_shrink_next drop(kvlazy_cache *c, kvl_shrink *s)
 {
     if (s->why == KVL_SHRINK_IDLE)
-        drop_idle(c, s);
+        drop_idle(c->group, s);
     else
         drop_on_request(c, s);
     kvl_evict_end(c);
@@ -233,24 +233,24 @@ static kvl_shrink_next drop(kvlazy_cache *c, kvl_shrink *s)
 /* ------------------------------------------------------------------------------------------- giving way */
 
 /* What is left is for the next poll, or end of a batch. */
-static void make_due(kvlazy_cache *c, const kvl_shrink *s)
+static void make_due(kvl_group *group, const kvl_shrink *s)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         kvl_decay_make_due(m, s->goal.now_ms);
 }
 
 static kvl_shrink_next give_way(kvlazy_cache *c, const kvl_shrink *s)
 {
-    make_due(c, s);
+    make_due(c->group, s);
     return KVL_SHRINK_GIVE_WAY;
 }
 
 /* If the hook opened a batch, the rest is due when that ends. */
 void kvl_shrink_resume(kvlazy_cache *c, kvl_shrink *s)
 {
-    kvl_window_follow_group(c);
+    kvl_window_follow_group(c->group);
     if (s->phase == KVL_SHRINK_PLANS) {
-        if (was_batch_opened(c, s))
+        if (was_batch_opened(c->group, s))
             end(c, s, KVLAZY_EBUSY);
         else
             kvl_evict_resume(c, &s->evict);
@@ -258,15 +258,15 @@ void kvl_shrink_resume(kvlazy_cache *c, kvl_shrink *s)
     }
     s->stream = 0;
     s->at = c->group->first; /* the group may be another one now */
-    if (kvl_shrink_is_barred(c))
+    if (kvl_shrink_is_barred(c->group))
         end(c, s, KVLAZY_OK);
 }
 
 /* ------------------------------------------------------------------------------------------- moving cells */
 
-static void begin_release(kvlazy_cache *c, kvl_shrink *s)
+static void begin_release(kvl_group *group, kvl_shrink *s)
 {
-    s->at = c->group->first;
+    s->at = group->first;
     s->phase = s->why == KVL_SHRINK_IDLE ? KVL_SHRINK_LOOKS : KVL_SHRINK_RELEASES;
 }
 
@@ -276,9 +276,9 @@ static kvl_shrink_next compact(kvlazy_cache *c, kvl_shrink *s)
 
     if (waits && stops_for_hooks(s)) {
         s->more = true;
-        begin_release(c, s);
+        begin_release(c->group, s);
     } else if (!kvl_compact_piece(c, &s->stream, s->goal.now_ms)) {
-        begin_release(c, s);
+        begin_release(c->group, s);
     } else if (waits && gives_way(s)) {
         return give_way(c, s);
     }
@@ -352,7 +352,7 @@ static kvl_shrink_next release_idle(kvlazy_cache *c, kvl_shrink *s)
 static kvl_shrink_next stop_early(kvlazy_cache *c, kvl_shrink *s)
 {
     kvl_report_end(s->at, s->goal.now_ms, false);
-    make_due(c, s);
+    make_due(c->group, s);
     s->at = NULL;
     return KVL_SHRINK_MORE;
 }
@@ -379,7 +379,7 @@ static kvl_shrink_next release(kvlazy_cache *c, kvl_shrink *s)
 
 static void shrink_bookkeeping(kvlazy_cache *c)
 {
-    for (kvlazy_cache *m = kvl_shrink_is_barred(c) ? NULL : c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = kvl_shrink_is_barred(c->group) ? NULL : c->group->first; m; m = m->next)
         kvl_bookkeeping_shrink(m);
 }
 

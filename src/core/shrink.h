@@ -50,7 +50,7 @@ typedef enum kvl_shrink_next {
 } kvl_shrink_next;
 
 /* A batch is open, or a call waits for an answer of on_evict or of a pool. */
-bool kvl_shrink_is_barred(const kvlazy_cache *cache);
+bool kvl_shrink_is_barred(const kvl_group *group);
 
 /* No batch is open. `limit`: cells or bytes, by `why`. */
 void kvl_shrink_begin(kvlazy_cache *cache, kvl_shrink *shrink, kvl_shrink_why why, uint64_t limit, uint64_t now_ms);

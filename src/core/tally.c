@@ -7,7 +7,7 @@
  * sequences go, each that may go is here. */
 static bool is_here(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos)
 {
-    return kvl_loss_stands(c, id) && (kvl_goes_whole(c) || kvl_loss_end_in(c, id) == pos);
+    return kvl_loss_stands(c, id) && (kvl_goes_whole(c->group) || kvl_loss_end_in(c, id) == pos);
 }
 
 kvl_tally *kvl_tally_of(kvlazy_cache *c, uint32_t cell, kvlazy_pos pos)
@@ -24,7 +24,7 @@ kvl_tally *kvl_tally_of(kvlazy_cache *c, uint32_t cell, kvlazy_pos pos)
     kvl_tally *t = &e->tally[cell];
     for (kvlazy_seq_id o = -1; !t->known && (o = kvl_cells_next_owner(cells, cell, o + 1)) >= 0;) {
         c->group->losses.n_step++;
-        if (kvl_loss_of(c, o)->cut <= pos)
+        if (kvl_loss_of(c->group, o)->cut <= pos)
             continue;
         t->n_left++;
         t->n_here += is_here(c, o, pos);
@@ -42,7 +42,7 @@ void kvl_tally_count_here(kvlazy_cache *c, kvlazy_seq_id id, int n)
 {
     const kvl_index *index = kvl_index_of(c, id);
     uint32_t end = kvl_loss_n_below(c, id);
-    bool whole = kvl_goes_whole(c);
+    bool whole = kvl_goes_whole(c->group);
 
     if (!c->evict.tally || !kvl_loss_stands(c, id))
         return;
@@ -69,8 +69,8 @@ static void tell_youngest(kvlazy_cache *c, uint32_t cell, kvlazy_pos pos)
         return;
     for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, cell, o + 1)) >= 0;) {
         c->group->losses.n_step++;
-        if (kvl_loss_of(c, o)->cut > pos && kvl_turn_is_before(youngest, kvl_turn_of(c, o)))
-            youngest = kvl_turn_of(c, o);
+        if (kvl_loss_of(c->group, o)->cut > pos && kvl_turn_is_before(youngest, kvl_turn_of(c->group, o)))
+            youngest = kvl_turn_of(c->group, o);
     }
     t->told = true;
     if (youngest.seq >= 0)
@@ -82,7 +82,7 @@ void kvl_tally_tell_sharers(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos end)
     const kvl_index *index = kvl_index_of(c, id);
     uint32_t i = kvl_index_below(index, kvl_loss_end_in(c, id)), stop = kvl_index_below(index, end);
 
-    if (!c->evict.tally || kvl_goes_whole(c))
+    if (!c->evict.tally || kvl_goes_whole(c->group))
         return;
     for (; i < stop; i++) {
         c->group->losses.n_step++;
@@ -102,11 +102,11 @@ bool kvl_tally_all_here(kvlazy_cache *c, uint32_t cell, kvlazy_pos pos)
 static bool is_youngest(kvlazy_cache *c, kvlazy_seq_id id, uint32_t cell, kvlazy_pos pos)
 {
     const kvl_cells *cells = &c->stream[0].cells;
-    kvl_turn turn = kvl_turn_of(c, id);
+    kvl_turn turn = kvl_turn_of(c->group, id);
 
     for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, cell, o + 1)) >= 0;) {
         c->group->losses.n_step++;
-        if (kvl_loss_of(c, o)->cut > pos && kvl_turn_is_before(turn, kvl_turn_of(c, o)))
+        if (kvl_loss_of(c->group, o)->cut > pos && kvl_turn_is_before(turn, kvl_turn_of(c->group, o)))
             return false;
     }
     return true;

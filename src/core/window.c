@@ -312,9 +312,9 @@ void kvl_window_refill_stream(kvlazy_cache *c, const kvl_cells *cells, uint64_t 
             kvl_window_refill(c, (kvlazy_seq_id)(cells->seq_first + i), 0, 0, now_ms);
 }
 
-bool kvl_window_any_holds(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
+bool kvl_window_any_holds(kvl_group *group, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         if (kvl_index_below(kvl_index_of(m, seq), p0) < kvl_index_below(kvl_index_of(m, seq), p1))
             return true;
     return false;
@@ -324,7 +324,7 @@ bool kvl_window_any_holds(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvl
  * linked cache may have copied what this one lost. */
 void kvl_window_copied(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
 {
-    if (!kvl_has_window(c) || !kvl_window_any_holds(c, src, p0, p1))
+    if (!kvl_has_window(c) || !kvl_window_any_holds(c->group, src, p0, p1))
         return;
     kvlazy_pos *lost_end = &c->seq[dst].lost_end, src_lost_end = c->seq[src].lost_end;
     const kvl_index *index = kvl_index_of(c, dst);
@@ -365,8 +365,8 @@ void kvl_window_moved(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_
     }
 }
 
-void kvl_window_follow_group(kvlazy_cache *c)
+void kvl_window_follow_group(kvl_group *group)
 {
-    for (kvlazy_cache *m = c->group->n_torn ? c->group->first : NULL; m; m = m->next)
+    for (kvlazy_cache *m = group->n_torn ? group->first : NULL; m; m = m->next)
         kvl_window_follow(m);
 }

@@ -41,11 +41,11 @@ void kvl_window_refill(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kv
 void kvl_window_refill_stream(kvlazy_cache *cache, const kvl_cells *cells, uint64_t now_ms);
 
 /* Some cache of the group holds tokens of the sequence in the range. */
-bool kvl_window_any_holds(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
+bool kvl_window_any_holds(kvl_group *group, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
 
 /* Empties, in this cache or in all the group, what linked windows emptied. */
 void kvl_window_follow(kvlazy_cache *cache);
-void kvl_window_follow_group(kvlazy_cache *cache);
+void kvl_window_follow_group(kvl_group *group);
 
 /* What recycling took follows a copy, and a motion of positions. */
 void kvl_window_copied(kvlazy_cache *cache, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1);
