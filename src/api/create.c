@@ -60,9 +60,8 @@ static int init_parts(kvlazy_cache *c)
     c->rows.stream = calloc(p->n_stream, sizeof *c->rows.stream);
     c->seq = calloc(p->n_seq_max, sizeof *c->seq);
     c->active.seq = calloc(p->n_seq_max, sizeof *c->active.seq);
-    c->plan.order = calloc(p->n_seq_max, sizeof *c->plan.order);
-    if (!c->stream || !c->rows.stream || !c->seq || !c->active.seq || !c->plan.order ||
-        kvl_eviction_init(&c->evict, p->n_seq_max))
+    if (!c->stream || !c->rows.stream || !c->seq || !c->active.seq ||
+        kvl_plan_init(&c->plan, p->n_seq_max, p->n_stream) || kvl_eviction_init(&c->evict, p->n_seq_max))
         return KVLAZY_ENOMEM;
     int status = init_streams(c);
     if (!status)

@@ -123,7 +123,7 @@ bool kvl_reclaim(kvlazy_cache *c)
     uint64_t spare = spare_of_linked(c, true);
     kvl_begin_asking(c);
     ask_others(c->limits.share.pool, &c->limits.share, pool_wants - kvl_min(pool_wants, spare));
-    kvl_end_asking(c);
+    kvl_end_asking(c->group);
     if (!kvl_is_cache(c))
         return false;
     linked_give(c, pool_wants, 0); /* what the others gave, and that, may be enough */

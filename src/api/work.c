@@ -21,7 +21,7 @@ static void give_way(kvlazy_cache *c, kvl_shrink *s)
     if (s->phase == KVL_SHRINK_PLANS) {
         kvl_begin_asking(c);
         let_hooks_run(c);
-        kvl_end_asking(c);
+        kvl_end_asking(c->group);
     } else {
         kvl_begin_telling(c);
         let_hooks_run(c);
@@ -39,7 +39,7 @@ static void ask(kvlazy_cache *c, kvl_shrink *s)
 
     kvl_begin_asking(c);
     int answer = on_evict(ctx, s->evict.seq, s->evict.new_pos_max);
-    kvl_end_asking(c);
+    kvl_end_asking(c->group);
     if (kvl_is_cache(c))
         kvl_shrink_answer(c, s, answer != 0);
 }
@@ -51,7 +51,7 @@ static void vacate(kvlazy_cache *c, kvl_shrink *s)
 
     kvl_begin_asking(c);
     int answer = ops.vacate(ops.ctx, v->stream, v->from);
-    kvl_end_asking(c);
+    kvl_end_asking(c->group);
     if (kvl_is_cache(c) && kvl_is_cache(v->cache))
         kvl_shrink_answer(c, s, answer != 0);
     else

@@ -5,7 +5,7 @@
 static uint64_t plan_bytes(const kvl_plan *p)
 {
     uint64_t token_bytes = sizeof *p->stream + sizeof *p->cell + sizeof *p->owner_end + sizeof *p->pos +
-                           sizeof *p->run + (p->victim ? sizeof *p->victim : 0);
+                           sizeof *p->run + sizeof *p->filled + (p->victim ? sizeof *p->victim : 0);
 
     return p->cap_ubatch * (uint64_t)sizeof *p->ubatch + p->cap_token * token_bytes +
            p->cap_owner * (uint64_t)sizeof *p->owner;
@@ -22,9 +22,10 @@ uint64_t kvl_bookkeeping_bytes(const kvlazy_cache *c)
     const kvl_geometry *g = &c->rows.geometry;
     uint64_t seq_bytes = sizeof *c->seq + sizeof *c->active.seq + sizeof *c->plan.order + sizeof *c->evict.part +
                          sizeof *c->evict.turns.turn + sizeof *c->group->losses.loss;
-    uint64_t bytes = sizeof *c + plan_bytes(&c->plan) + c->params.n_seq_max * seq_bytes +
-                     c->params.n_stream * (uint64_t)(sizeof *c->stream + sizeof *c->rows.stream) +
-                     g->n_tensor * (uint64_t)(sizeof *g->tensor) + c->mask.n_key * (uint64_t)sizeof *c->mask.key;
+    uint64_t bytes =
+        sizeof *c + plan_bytes(&c->plan) + c->params.n_seq_max * seq_bytes +
+        c->params.n_stream * (uint64_t)(sizeof *c->stream + sizeof *c->rows.stream + sizeof *c->plan.last_run) +
+        g->n_tensor * (uint64_t)(sizeof *g->tensor) + c->mask.n_key * (uint64_t)sizeof *c->mask.key;
 
     for (uint32_t s = 0; s < c->params.n_stream; s++)
         bytes += kvl_cells_bytes(&c->stream[s].cells);

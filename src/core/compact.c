@@ -74,9 +74,8 @@ void kvl_compact_later(kvlazy_cache *c, uint32_t s)
 /* ------------------------------------------------------------------------------------------- one piece */
 
 /* The next moves of a stream, n_most cells of them at most. */
-static void plan_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, piece *p)
+static void plan_piece(const kvl_cells *cells, uint32_t s, uint32_t n_most, piece *p)
 {
-    const kvl_cells *cells = &c->stream[s].cells;
     uint32_t n_used = cells->n_used, to = 0, from = n_used;
 
     p->n_move = 0;
@@ -95,16 +94,15 @@ static void plan_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, piece *p)
     }
 }
 
-static void free_holes(kvlazy_cache *c, uint32_t s, const piece *p, uint64_t stamp)
+static void free_holes(kvl_cells *cells, const piece *p, uint64_t stamp)
 {
     for (uint32_t i = 0; i < p->n_move; i++)
-        kvl_cells_ahead(&c->stream[s].cells, p->to[i].begin, p->to[i].end, stamp);
+        kvl_cells_ahead(cells, p->to[i].begin, p->to[i].end, stamp);
 }
 
 /* What the moves need of our own memory. */
-static int reserve_moves(kvlazy_cache *c, uint32_t s, const piece *p)
+static int reserve_moves(kvl_cells *cells, const piece *p)
 {
-    kvl_cells *cells = &c->stream[s].cells;
     uint32_t n_part = 0;
     int status = KVLAZY_OK;
 
@@ -152,8 +150,8 @@ static uint32_t affordable(kvlazy_cache *c, uint32_t s, uint32_t n_most)
     piece p;
 
     for (kvlazy_cache *m = first_mover(c); m; m = next_mover(m)) {
-        plan_piece(m, s, n_most, &p);
-        fits = fits && !reserve_moves(m, s, &p);
+        plan_piece(&m->stream[s].cells, s, n_most, &p);
+        fits = fits && !reserve_moves(&m->stream[s].cells, &p);
     }
     if (fits || !n_most)
         return n_most;
@@ -170,7 +168,7 @@ static bool move_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, uint64_t no
 
     n_most = affordable(c, s, n_most);
     for (; m; m = next_mover(m)) {
-        plan_piece(m, s, n_most, &p);
+        plan_piece(&m->stream[s].cells, s, n_most, &p);
         any |= p.n_move > 0;
         if (p.n_move && touch_holes(m, &p))
             break;
@@ -178,9 +176,9 @@ static bool move_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, uint64_t no
     for (kvlazy_cache *k = first_mover(c); k != m; k = next_mover(k)) {
         uint64_t stamp = now_ms - k->params.slot_shrink_idle_ms; /* due at once */
 
-        plan_piece(k, s, n_most, &p); /* the same: nothing moved yet in this one */
+        plan_piece(&k->stream[s].cells, s, n_most, &p); /* the same: nothing moved yet in this one */
         if (m)
-            free_holes(k, s, &p, stamp);
+            free_holes(&k->stream[s].cells, &p, stamp);
         else
             make_moves(k, s, &p, stamp);
         k->decay.fallow_due_ms = p.n_move && k->params.slot_shrink_idle_ms ? now_ms : k->decay.fallow_due_ms;

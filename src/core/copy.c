@@ -56,7 +56,7 @@ static int find_cells(kvlazy_cache *c, const transfer *t, kvlazy_seq_id dst, kvl
     uint32_t cell = 0, end = kvl_index_below(held, p1), n_part = 0;
     kvl_stretch run;
 
-    kvl_keep_live(c);
+    kvl_keep_live(c->stream, c->params.n_stream);
     for (uint32_t i = kvl_index_below(held, p0); i < end; i += run.n) {
         run = kvl_index_run(held, i, end);
         kvl_bits_fill(cells->keep, run.cell, (uint64_t)run.cell + run.n, false);

@@ -147,9 +147,9 @@ static kvl_evict_state ask_from(kvl_vacating *v, uint32_t s, uint32_t from)
 
 /* ------------------------------------------------------------------------------------------- vacating by count */
 
-static bool is_idle(const kvlazy_cache *c, const kvl_stream *stream, uint64_t now_ms)
+static bool is_idle(const kvlazy_params *params, const kvl_stream *stream, uint64_t now_ms)
 {
-    return kvl_policy_until_idle(now_ms, stream->active_ms, c->params.slot_shrink_idle_ms) == 0;
+    return kvl_policy_until_idle(now_ms, stream->active_ms, params->slot_shrink_idle_ms) == 0;
 }
 
 /* Cells that a stream may hold. */
@@ -157,7 +157,7 @@ static uint32_t target_of(const kvl_vacating *v, uint32_t s)
 {
     if (v->goal.kind == KVL_GOAL_CELLS)
         return v->goal.max_cells;
-    if (v->goal.kind == KVL_GOAL_INITIAL || is_idle(v->cache, &v->cache->stream[s], v->goal.now_ms))
+    if (v->goal.kind == KVL_GOAL_INITIAL || is_idle(&v->cache->params, &v->cache->stream[s], v->goal.now_ms))
         return v->cache->params.kv_size_initial;
     return UINT32_MAX;
 }
@@ -186,7 +186,7 @@ static bool fits_cut(kvlazy_cache *c, uint32_t s, uint32_t end, uint64_t max_byt
 {
     kvl_cells *cells = &c->stream[s].cells;
 
-    kvl_keep_live(c);
+    kvl_keep_live(c->stream, c->params.n_stream);
     kvl_bits_fill(cells->keep, end, cells->n_cell, false);
     return kvl_needed_bytes(c) <= max_bytes;
 }
@@ -234,7 +234,7 @@ static kvl_evict_state vacate_bytes(kvl_vacating *v)
         v->next = n_stream;
         return ask_from(v, s, largest_fit(c, s, v->goal.max_bytes));
     }
-    kvl_keep_live(c);
+    kvl_keep_live(c->stream, c->params.n_stream);
     if (kvl_needed_bytes(c) <= v->goal.max_bytes)
         return KVL_EVICT_READY;
     v->next = longest_idle(v);

@@ -34,16 +34,16 @@ static void keep_compacted(kvlazy_cache *c)
     }
 }
 
-static bool is_by_count(const kvlazy_cache *c, const kvl_goal *goal)
+static bool is_by_count(const kvlazy_params *params, const kvl_goal *goal)
 {
-    return goal->compacts && c->params.n_stream == 1;
+    return goal->compacts && params->n_stream == 1;
 }
 
 /* Whether the pages of what stays fit when the first n_lose cells of the order are gone. */
 static bool fits_without(kvlazy_cache *c, const kvl_goal *goal, uint64_t n_lose)
 {
-    kvl_keep_live(c);
-    if (is_by_count(c, goal)) {
+    kvl_keep_live(c->stream, c->params.n_stream);
+    if (is_by_count(&c->params, goal)) {
         kvl_cells *cells = &c->stream[0].cells;
 
         kvl_bits_fill(cells->keep, 0, cells->n_used - n_lose, true);
@@ -75,7 +75,7 @@ static kvl_evict_state start_search(kvlazy_cache *c, kvl_evict *e, uint64_t n_lo
     e->enough = n_lose;
     e->phase = fits ? KVL_EVICT_SEARCH : KVL_EVICT_TAKE; /* what does not suffice is planned already, or will be */
     if (!fits)
-        kvl_loss_forget_order(c);
+        kvl_loss_forget_order(&c->evict);
     return KVL_EVICT_MORE;
 }
 
@@ -90,7 +90,7 @@ static kvl_evict_state start_bytes(kvlazy_cache *c, kvl_evict *e)
         return KVL_EVICT_MORE;
     for (uint32_t s = 0; s < c->params.n_stream; s++)
         n_live += c->stream[s].cells.n_used;
-    if (is_by_count(c, &plan->goal))
+    if (is_by_count(&c->params, &plan->goal))
         return start_search(c, e, n_live);
     c->evict.n_order = 0;
     c->evict.order = reallocarray(NULL, n_live + 1, sizeof *c->evict.order);
@@ -148,7 +148,7 @@ static kvl_evict_state take(kvlazy_cache *c, kvl_evict *e, uint64_t until)
     e->phase = KVL_EVICT_QUESTIONS;
     if (!by_bytes || plan->goal.best_effort || !kvl_take_missing(c, 0))
         return KVL_EVICT_MORE;
-    if (!plan->n_held || is_by_count(c, &plan->goal))
+    if (!plan->n_held || is_by_count(&c->params, &plan->goal))
         return KVL_EVICT_OUT_OF_REACH;
     e->phase = KVL_EVICT_START; /* others than the held ones may suffice, though they are not as many */
     return KVL_EVICT_MORE;
@@ -196,7 +196,7 @@ static kvl_evict_state next_question(kvlazy_cache *c, kvl_evict *e)
         e->phase = KVL_EVICT_TAKE; /* others may have to give what this one does not */
         return KVL_EVICT_MORE;
     }
-    if (!plan->n_held || plan->goal.kind != KVL_GOAL_BYTES || is_by_count(c, &plan->goal))
+    if (!plan->n_held || plan->goal.kind != KVL_GOAL_BYTES || is_by_count(&c->params, &plan->goal))
         return KVL_EVICT_READY;
     e->phase = KVL_EVICT_START; /* other cells go than were counted on */
     return KVL_EVICT_MORE;
@@ -225,9 +225,9 @@ kvl_evict_state kvl_evict_step(kvlazy_cache *c, kvl_evict *e)
     return state;
 }
 
-void kvl_evict_resume(kvlazy_cache *c, kvl_evict *e)
+void kvl_evict_resume(kvl_group *group, kvl_evict *e)
 {
-    if (c->group->losses.n_changed == c->group->n_changed)
+    if (group->losses.n_changed == group->n_changed)
         return;
     e->phase = KVL_EVICT_START;
     e->n_restart++;
@@ -247,7 +247,7 @@ void kvl_evict_answer(kvlazy_cache *c, kvl_evict *e, bool kept)
         kvl_loss_take_back(c->group, e->seq);
         c->group->losses.n_held++;
     }
-    kvl_evict_resume(c, e);
+    kvl_evict_resume(c->group, e);
 }
 
 /* ------------------------------------------------------------------------------------------- doing */
@@ -287,7 +287,7 @@ bool kvl_evict_apply(kvlazy_cache *c, const kvl_evict *e, uint64_t stamp)
     return any;
 }
 
-void kvl_evict_end(kvlazy_cache *c)
+void kvl_evict_end(kvl_group *group)
 {
-    kvl_loss_end(c->group);
+    kvl_loss_end(group);
 }

@@ -282,8 +282,8 @@ void kvl_begin_asking(kvlazy_cache *c)
     kvl_begin_telling(c);
 }
 
-void kvl_end_asking(kvlazy_cache *c)
+void kvl_end_asking(kvl_group *group)
 {
-    kvl_end_telling(c->group);
-    c->group->asking--;
+    kvl_end_telling(group);
+    group->asking--;
 }

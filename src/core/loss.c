@@ -130,10 +130,10 @@ static void free_scratch(kvl_eviction *e)
     e->n_tally = 0;
 }
 
-void kvl_loss_forget_order(kvlazy_cache *c)
+void kvl_loss_forget_order(kvl_eviction *eviction)
 {
-    free(c->evict.order);
-    c->evict.order = NULL;
+    free(eviction->order);
+    eviction->order = NULL;
 }
 
 void kvl_eviction_fini(kvl_eviction *e)

@@ -76,7 +76,7 @@ void kvl_loss_end(kvl_group *group);
 void kvl_loss_keep_rest(kvlazy_cache *cache);
 
 /* The order in which cells go is noted no more. */
-void kvl_loss_forget_order(kvlazy_cache *cache);
+void kvl_loss_forget_order(kvl_eviction *eviction);
 
 /* Some of the sequence goes. */
 bool kvl_loss_any(kvl_group *group, kvlazy_seq_id seq);

@@ -87,7 +87,7 @@ static void keep(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos p0, kvlazy_pos p1
 
         c->group->losses.n_step++;
         if (kvl_cells_only_owner(cells, e.cell) != id) {
-            kvl_tally *t = kvl_tally_known(c, e.cell);
+            kvl_tally *t = kvl_tally_known(&c->evict, e.cell);
 
             if (!t || t->n_left++)
                 continue;
@@ -167,7 +167,7 @@ void kvl_loss_take_agreed(kvl_group *group, kvlazy_seq_id id)
 /* Another sequence keeps the cell, so it stays though this one loses it. */
 static bool is_kept_by_others(const kvlazy_cache *c, uint32_t cell)
 {
-    const kvl_tally *t = kvl_tally_known(c, cell);
+    const kvl_tally *t = kvl_tally_known(&c->evict, cell);
 
     return t && t->n_left > 0;
 }
@@ -205,7 +205,7 @@ static void drop_bits(kvlazy_cache *c, kvlazy_seq_id id, uint32_t begin, uint32_
 
     for (uint32_t i = begin; i < end; i++) {
         uint32_t cell = kvl_index_at(kvl_index_of(c, id), i).cell;
-        const kvl_tally *t = kvl_tally_known(c, cell);
+        const kvl_tally *t = kvl_tally_known(&c->evict, cell);
 
         if (kvl_cells_only_owner(cells, cell) == id || (t && !t->n_left))
             kvl_bit_clear(cells->keep, cell);
@@ -214,7 +214,7 @@ static void drop_bits(kvlazy_cache *c, kvlazy_seq_id id, uint32_t begin, uint32_
 
 void kvl_loss_keep_rest(kvlazy_cache *c)
 {
-    kvl_keep_live(c);
+    kvl_keep_live(c->stream, c->params.n_stream);
     for (kvlazy_seq_id id = 0; id < (kvlazy_seq_id)c->params.n_seq_max; id++) {
         drop_bits(c, id, 0, kvl_index_below(kvl_index_of(c, id), c->evict.part[id].low_cut));
         drop_bits(c, id, kvl_loss_n_below(c, id), kvl_index_of(c, id)->n);

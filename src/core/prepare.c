@@ -21,25 +21,25 @@ static kvlazy_seq_id owner_of(const kvlazy_ubatch *u, uint32_t i, uint32_t k)
     return u->seq ? u->seq[i] : u->seq_id[i][k];
 }
 
-static int bad(kvlazy_cache *c, uint32_t ubatch, uint32_t token, const char *what, int64_t value)
+static int bad(kvl_log *log, uint32_t ubatch, uint32_t token, const char *what, int64_t value)
 {
-    kvl_log_note(&c->log, KVLAZY_LOG_ERROR, "prepare: ubatch %u token %u: %s %" PRId64, ubatch, token, what, value);
+    kvl_log_note(log, KVLAZY_LOG_ERROR, "prepare: ubatch %u token %u: %s %" PRId64, ubatch, token, what, value);
     return KVLAZY_EINVAL;
 }
 
 static int check_token(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t number, uint32_t i)
 {
     if (u->pos[i] < 0 || u->pos[i] == INT32_MAX)
-        return bad(c, number, i, "position out of range:", u->pos[i]);
+        return bad(&c->log, number, i, "position out of range:", u->pos[i]);
     if (!u->seq && u->n_seq_id && (u->n_seq_id[i] < 1 || u->n_seq_id[i] > KVL_SEQ_MAX))
-        return bad(c, number, i, "number of sequences:", u->n_seq_id[i]);
+        return bad(&c->log, number, i, "number of sequences:", u->n_seq_id[i]);
     if (!u->seq && !u->seq_id[i])
-        return bad(c, number, i, "seq_id is NULL, entry", i);
+        return bad(&c->log, number, i, "seq_id is NULL, entry", i);
     for (uint32_t k = 0; k < n_owner_of(u, i); k++) {
         if (!kvl_is_seq(c, owner_of(u, i, k)))
-            return bad(c, number, i, "sequence out of range:", owner_of(u, i, k));
+            return bad(&c->log, number, i, "sequence out of range:", owner_of(u, i, k));
         if (c->params.n_stream > 1 && owner_of(u, i, k) != owner_of(u, i, 0))
-            return bad(c, number, i, "a second stream's sequence:", owner_of(u, i, k));
+            return bad(&c->log, number, i, "a second stream's sequence:", owner_of(u, i, k));
     }
     return KVLAZY_OK;
 }
@@ -50,7 +50,7 @@ static int measure(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch, u
     *n_token = *n_owner = 0;
     for (uint32_t b = 0; b < n_ubatch; b++) {
         if (!u[b].n_token || !u[b].pos || (!u[b].seq && !u[b].seq_id))
-            return bad(c, b, 0, "no tokens, pos or sequences; n_token:", u[b].n_token);
+            return bad(&c->log, b, 0, "no tokens, pos or sequences; n_token:", u[b].n_token);
         for (uint32_t i = 0; i < u[b].n_token; i++) {
             int status = check_token(c, &u[b], b, i);
 
@@ -60,7 +60,7 @@ static int measure(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch, u
         }
         *n_token += u[b].n_token;
     }
-    return *n_token > INT32_MAX || *n_owner > INT32_MAX ? bad(c, 0, 0, "tokens in one batch:", (int64_t)*n_token)
+    return *n_token > INT32_MAX || *n_owner > INT32_MAX ? bad(&c->log, 0, 0, "tokens in one batch:", (int64_t)*n_token)
                                                         : KVLAZY_OK;
 }
 
@@ -143,9 +143,9 @@ static int by_pos(const void *a, const void *b)
 }
 
 /* Positions in any order must still be all of [low, high]. Restores only, so sorting is fine. */
-static bool has_gap(kvlazy_cache *c, kvlazy_seq_id id)
+static bool has_gap(kvl_plan *plan, kvlazy_seq_id id)
 {
-    const kvl_plan *p = &c->plan;
+    const kvl_plan *p = plan;
     kvlazy_pos *pos = (kvlazy_pos *)p->run; /* scratch, wide enough: a run is three of these */
     uint32_t n = 0, begin = 0;
 
@@ -168,7 +168,7 @@ static bool starts_badly(kvlazy_cache *c, kvlazy_seq_id id)
     if (kvl_index_of(c, id)->n)
         return false;
     return kvl_seq_must_start_anew(c, id) || !kvl_window_may_start(c, id, s->planned_low) ||
-           (s->unordered && has_gap(c, id));
+           (s->unordered && has_gap(&c->plan, id));
 }
 
 static int check_positions(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch, uint32_t *n_seq)

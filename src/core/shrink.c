@@ -46,7 +46,7 @@ static bool gives_way(const kvl_shrink *s)
 static kvl_shrink_next end(kvlazy_cache *c, kvl_shrink *s, int status)
 {
     if (!kvl_has_engine_cells(c))
-        kvl_evict_end(c);
+        kvl_evict_end(c->group);
     s->status = status;
     s->phase = KVL_SHRINK_ENDED;
     return KVL_SHRINK_DONE;
@@ -165,9 +165,9 @@ void kvl_shrink_answer(kvlazy_cache *c, kvl_shrink *s, bool kept)
 /* ------------------------------------------------------------------------------------------- dropping tokens */
 
 /* Every sequence of the stream has been idle, for the first time since it was active. */
-static bool came_to_rest(const kvlazy_cache *c, const kvl_stream *stream, uint64_t now_ms)
+static bool came_to_rest(const kvlazy_params *params, const kvl_stream *stream, uint64_t now_ms)
 {
-    return stream->awake && kvl_policy_until_idle(now_ms, stream->active_ms, c->params.slot_shrink_idle_ms) == 0;
+    return stream->awake && kvl_policy_until_idle(now_ms, stream->active_ms, params->slot_shrink_idle_ms) == 0;
 }
 
 /* Streams that came to rest or lost tokens are moved together, and what was only read of them goes too. */
@@ -176,7 +176,7 @@ static void look_at_rest(kvlazy_cache *c, uint64_t now_ms)
     for (uint32_t i = 0; i < c->params.n_stream; i++) {
         kvl_stream *stream = &c->stream[i];
 
-        stream->rested = came_to_rest(c, stream, now_ms);
+        stream->rested = came_to_rest(&c->params, stream, now_ms);
         stream->rests |= stream->rested;
         stream->awake &= !stream->rested;
         stream->ensured = stream->rested ? 0 : stream->ensured;
@@ -205,14 +205,14 @@ static void drop_idle(kvl_group *group, const kvl_shrink *s)
     }
 }
 
-static void drop_on_request(kvlazy_cache *c, const kvl_shrink *s)
+static void drop_on_request(kvl_group *group, const kvl_shrink *s)
 {
     if (s->why != KVL_SHRINK_CELLS)
-        begin_reports(c->group);
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        begin_reports(group);
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         drop_planned(m, s, s->goal.now_ms);
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
-        kvl_engine_cells_sync(m, c->group->now_ms);
+    for (kvlazy_cache *m = group->first; m; m = m->next) {
+        kvl_engine_cells_sync(m, group->now_ms);
         for (uint32_t i = 0; i < m->params.n_stream; i++)
             kvl_compact_later(m, i);
     }
@@ -223,8 +223,8 @@ static kvl_shrink_next drop(kvlazy_cache *c, kvl_shrink *s)
     if (s->why == KVL_SHRINK_IDLE)
         drop_idle(c->group, s);
     else
-        drop_on_request(c, s);
-    kvl_evict_end(c);
+        drop_on_request(c->group, s);
+    kvl_evict_end(c->group);
     s->stream = 0;
     s->phase = KVL_SHRINK_COMPACTS;
     return KVL_SHRINK_MORE;
@@ -253,7 +253,7 @@ void kvl_shrink_resume(kvlazy_cache *c, kvl_shrink *s)
         if (was_batch_opened(c->group, s))
             end(c, s, KVLAZY_EBUSY);
         else
-            kvl_evict_resume(c, &s->evict);
+            kvl_evict_resume(c->group, &s->evict);
         return;
     }
     s->stream = 0;
@@ -349,10 +349,10 @@ static kvl_shrink_next release_idle(kvlazy_cache *c, kvl_shrink *s)
 
 /* ------------------------------------------------------------------------------------------- all free pages */
 
-static kvl_shrink_next stop_early(kvlazy_cache *c, kvl_shrink *s)
+static kvl_shrink_next stop_early(kvl_group *group, kvl_shrink *s)
 {
     kvl_report_end(s->at, s->goal.now_ms, false);
-    make_due(c->group, s);
+    make_due(group, s);
     s->at = NULL;
     return KVL_SHRINK_MORE;
 }
@@ -360,7 +360,7 @@ static kvl_shrink_next stop_early(kvlazy_cache *c, kvl_shrink *s)
 static kvl_shrink_next release_free(kvlazy_cache *c, kvl_shrink *s)
 {
     if (kvl_hook_waits(c) && s->why == KVL_SHRINK_EARLY)
-        return stop_early(c, s);
+        return stop_early(c->group, s);
     if (kvl_release_free_piece(s->at, s->goal.now_ms))
         return kvl_hook_waits(c) && gives_way(s) ? give_way(c, s) : KVL_SHRINK_MORE;
     kvl_report_end(s->at, s->goal.now_ms, false);
@@ -377,9 +377,9 @@ static kvl_shrink_next release(kvlazy_cache *c, kvl_shrink *s)
     return KVL_SHRINK_MORE;
 }
 
-static void shrink_bookkeeping(kvlazy_cache *c)
+static void shrink_bookkeeping(kvl_group *group)
 {
-    for (kvlazy_cache *m = kvl_shrink_is_barred(c->group) ? NULL : c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = kvl_shrink_is_barred(group) ? NULL : group->first; m; m = m->next)
         kvl_bookkeeping_shrink(m);
 }
 
@@ -387,7 +387,7 @@ static void shrink_bookkeeping(kvlazy_cache *c)
 static kvl_shrink_next finish(kvlazy_cache *c, kvl_shrink *s)
 {
     if (s->why == KVL_SHRINK_CELLS)
-        shrink_bookkeeping(c);
+        shrink_bookkeeping(c->group);
     if (!has_ceiling(s) || !s->goal.compacts || kvl_rows_touched_bytes(&c->rows) <= s->goal.max_bytes)
         return end(c, s, KVLAZY_OK);
     s->goal.compacts = false;

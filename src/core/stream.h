@@ -37,7 +37,6 @@ typedef struct kvl_stream {
     uint32_t next_free; /* where its search for free cells stands */
     kvl_cells trial;    /* with a window: cells as earlier ubatches would leave them */
     bool tried;         /* trial is in use */
-    uint32_t last_run;  /* index + 1 of this stream's newest run while runs are gathered */
 } kvl_stream;
 
 #endif

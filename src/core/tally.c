@@ -33,9 +33,9 @@ kvl_tally *kvl_tally_of(kvlazy_cache *c, uint32_t cell, kvlazy_pos pos)
     return t;
 }
 
-kvl_tally *kvl_tally_known(const kvlazy_cache *c, uint32_t cell)
+kvl_tally *kvl_tally_known(const kvl_eviction *eviction, uint32_t cell)
 {
-    return cell < c->evict.n_tally && c->evict.tally[cell].known ? &c->evict.tally[cell] : NULL;
+    return cell < eviction->n_tally && eviction->tally[cell].known ? &eviction->tally[cell] : NULL;
 }
 
 void kvl_tally_count_here(kvlazy_cache *c, kvlazy_seq_id id, int n)
@@ -48,7 +48,7 @@ void kvl_tally_count_here(kvlazy_cache *c, kvlazy_seq_id id, int n)
         return;
     for (uint32_t i = end; i > 0 && (whole || kvl_index_at(index, i - 1).pos == kvl_index_at(index, end - 1).pos);
          i--) {
-        kvl_tally *t = kvl_tally_known(c, kvl_index_at(index, i - 1).cell);
+        kvl_tally *t = kvl_tally_known(&c->evict, kvl_index_at(index, i - 1).cell);
 
         c->group->losses.n_step++;
         if (!t)
@@ -62,7 +62,7 @@ void kvl_tally_count_here(kvlazy_cache *c, kvlazy_seq_id id, int n)
 static void tell_youngest(kvlazy_cache *c, uint32_t cell, kvlazy_pos pos)
 {
     const kvl_cells *cells = &c->stream[0].cells;
-    kvl_tally *t = kvl_tally_known(c, cell);
+    kvl_tally *t = kvl_tally_known(&c->evict, cell);
     kvl_turn youngest = {0, -1};
 
     if (!t || t->told || !t->n_left || t->n_here != t->n_left)

@@ -24,7 +24,7 @@ typedef struct kvl_tally {
 kvl_tally *kvl_tally_of(kvlazy_cache *cache, uint32_t cell, kvlazy_pos pos);
 
 /* The same, if it was counted; else NULL. */
-kvl_tally *kvl_tally_known(const kvlazy_cache *cache, uint32_t cell);
+kvl_tally *kvl_tally_known(const kvl_eviction *eviction, uint32_t cell);
 
 /* A sequence begins (n 1) or ceases (n -1) to be here, at its last position, or in all its cells where whole ones go.
  */

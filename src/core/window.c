@@ -11,14 +11,14 @@
 /* ------------------------------------------------------------------------------------------- what is masked */
 
 /* Positions of the sequence below this are masked for its next token. */
-static int64_t window_begin(const kvlazy_cache *c, const kvl_index *index)
+static int64_t window_begin(const kvlazy_params *params, const kvl_index *index)
 {
-    return kvl_policy_window_begin(c->params.swa_type, c->params.n_swa, (int64_t)kvl_index_max(index) + 1);
+    return kvl_policy_window_begin(params->swa_type, params->n_swa, (int64_t)kvl_index_max(index) + 1);
 }
 
 kvlazy_pos kvl_window_begin_of(kvlazy_cache *c, kvlazy_seq_id seq)
 {
-    return (kvlazy_pos)window_begin(c, kvl_index_of(c, seq));
+    return (kvlazy_pos)window_begin(&c->params, kvl_index_of(c, seq));
 }
 
 /* The oldest masked token, from number `*at` on, whose cell the sequence alone owns. Returns false where there is none.
@@ -26,7 +26,7 @@ kvlazy_pos kvl_window_begin_of(kvlazy_cache *c, kvlazy_seq_id seq)
 static bool oldest_masked(const kvlazy_cache *c, const kvl_cells *cells, kvlazy_seq_id seq, uint32_t *at, kvl_entry *e)
 {
     const kvl_index *index = kvl_cells_index(cells, seq);
-    int64_t begin = window_begin(c, index);
+    int64_t begin = window_begin(&c->params, index);
 
     for (; *at < index->n; ++*at) {
         *e = kvl_index_at(index, *at);
@@ -54,7 +54,7 @@ bool kvl_window_may_take(kvlazy_cache *c, const kvl_cells *cells, uint32_t cell,
 {
     return kvl_cells_is_used(cells, cell) && cells->pos[cell] == victim->pos &&
            kvl_cells_only_owner(cells, cell) == victim->seq &&
-           victim->pos < window_begin(c, kvl_cells_index(cells, victim->seq));
+           victim->pos < window_begin(&c->params, kvl_cells_index(cells, victim->seq));
 }
 
 /* ------------------------------------------------------------------------------------------- placing */
