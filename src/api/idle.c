@@ -64,7 +64,7 @@ int kvl_poll(kvlazy_cache *c, bool watches, uint64_t *next_ms)
 
     /* A mutex is not fair: a thread that polls again and again must not take it from under a hook that waits. */
     if (kvl_hook_waits(c) || kvl_try_enter(c)) {
-        *next_ms = 1; /* another thread is inside, for a moment */
+        *next_ms = 1; /* another thread has the lock for a moment */
         return kvl_is_forked(c) ? poll_in_child(c, next_ms) : status;
     }
     uint32_t idle_ms = kvl_group_idle_ms(c->group);

@@ -49,7 +49,7 @@ static bool ask_victim(kvlazy_cache *v, bool free_only, uint64_t max_bytes, uint
     return stays;
 }
 
-/* A callback may destroy the one that asks, and the pool after it: then all ends. */
+/* A callback may destroy the cache that asks, and then the pool: in that case asking ends. */
 static void ask_others(kvlazy_pool *pool, kvl_share *asks, uint64_t bytes)
 {
     kvl_pool_count_reclaim(pool);
@@ -69,7 +69,7 @@ static void ask_others(kvlazy_pool *pool, kvl_share *asks, uint64_t bytes)
 
 /* ------------------------------------------------------------------------------------------- linked caches */
 
-/* The same pool, or the same host. */
+/* Two linked caches share a limit: they have the same pool, or the same host. */
 static bool shares(const kvlazy_cache *c, const kvlazy_cache *m, bool for_pool)
 {
     return for_pool ? m->limits.share.pool == c->limits.share.pool

@@ -15,7 +15,8 @@ static void let_hooks_run(const kvlazy_cache *c)
         sched_yield();
 }
 
-/* While it is planned what goes, the idle side stays away; later another call may have its turn. */
+/* Lets a hook go first. While a plan is made, the idle side stays away; later a call of the idle side may come between.
+ */
 static void give_way(kvlazy_cache *c, kvl_shrink *s)
 {
     if (s->phase == KVL_SHRINK_PLANS) {

@@ -16,10 +16,10 @@ void kvl_batch_close(kvl_group *group)
 {
     group->open = false;
     for (kvlazy_cache *m = group->first; m; m = m->next)
-        kvl_limits_settle(m); /* plans come to nothing now */
+        kvl_limits_settle(m); /* plans that were not followed need nothing any more */
 }
 
-/* A batch brought some tokens to a stream, one or more: whether it decodes steadily. */
+/* A batch brought one token or more to a stream. Counts whether the stream decodes steadily. */
 static void count_batch(kvl_stream *stream)
 {
     if (stream->n_applied)
@@ -27,7 +27,7 @@ static void count_batch(kvl_stream *stream)
     stream->n_applied = 0;
 }
 
-/* A sequence that went on where it ended has seen what eviction left of it. */
+/* A sequence that went on where it ended is marked as evicted no more: the engine knows what eviction left of it. */
 static void stamp_active(kvlazy_cache *c, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < c->active.n; i++) {

@@ -8,7 +8,8 @@
 
 /* ------------------------------------------------------------------------------------------- making room */
 
-/* Planned cells are kept too, but those of tokens that were applied: these are live, or gone again. */
+/* keep also holds the cells of planned tokens that were not applied yet. Applied ones are live, or were removed since.
+ */
 static void keep_unapplied(kvlazy_cache *c)
 {
     const kvl_plan *p = &c->plan;
@@ -71,7 +72,7 @@ bool kvl_has_limited_twin(kvlazy_cache *c)
     return false;
 }
 
-/* Of what a cache gathered, the pages that count for a linked one as well. */
+/* Of the pages that a cache gathered, how many count for the linked cache m as well. */
 static uint64_t shared_with(kvlazy_cache *c, kvlazy_cache *m)
 {
     return m == c || !kvl_limits_any(m) ? 0 : kvl_rows_gathered_under(&c->rows, &m->rows);
@@ -87,7 +88,7 @@ static int make_room_in_twin(kvlazy_cache *m, uint64_t n)
 {
     keep_needed(m);
     int status = kvl_limits_check(m, kvl_needed_pages(m) + n);
-    m->limits.pool_wants = m->limits.machine_wants = 0; /* not asked for by a call of its own */
+    m->limits.pool_wants = m->limits.machine_wants = 0; /* no call of this cache was refused */
     if (status)
         return status;
     kvl_release_outside_keep(m);

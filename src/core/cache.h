@@ -22,7 +22,7 @@
 #include "core/stream.h"
 #include "memory/rows.h"
 
-/* "kvlazy", layout 1: a handle that is no living cache is told by a look at its first bytes. */
+/* "kvlazy", layout 1. The first bytes of a handle show whether it is a living cache. */
 #define KVL_CACHE_MAGIC UINT64_C(0x6b766c617a790001)
 
 struct kvlazy_cache {
@@ -52,7 +52,8 @@ struct kvlazy_cache {
     char reason[160]; /* of the last kvlazy_check */
 };
 
-/* Also what callbacks leave of one: the struct is there as long as a call is inside. */
+/* The handle is a cache. False too for what is left of one that a callback destroyed: its struct stays as long as a
+ * call is inside. */
 static inline bool kvl_is_cache(const kvlazy_cache *cache)
 {
     return cache && cache->magic == KVL_CACHE_MAGIC;

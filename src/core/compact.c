@@ -39,7 +39,8 @@ static bool can_move(const kvlazy_cache *c)
     return !kvl_rows_on_device(&c->rows) && (!kvl_has_engine_cells(c) || (c->engine.ops.move && c->engine.ops.is_used));
 }
 
-/* All the group moves together, but for cells of engines: those of each cache are in a table of its own. */
+/* All caches of a group are moved together. Only a cache whose engine keeps the cells is moved alone, since those are
+ * in a table of its own. */
 static kvlazy_cache *first_mover(const kvlazy_cache *c)
 {
     kvlazy_cache *m = c->group->first;
@@ -54,7 +55,7 @@ static kvlazy_cache *next_mover(const kvlazy_cache *m)
     return kvl_has_engine_cells(m) ? NULL : m->next;
 }
 
-/* What one of those that move together cannot move, none does. */
+/* If one of the caches that move together cannot be moved, none is. */
 bool kvl_can_compact(const kvlazy_cache *c)
 {
     for (const kvlazy_cache *m = first_mover(c); m; m = next_mover(m))
@@ -143,7 +144,7 @@ static void make_moves(kvlazy_cache *c, uint32_t s, const piece *p, uint64_t sta
     c->plan.n_ubatch = 0; /* its slots name cells that hold other tokens now */
 }
 
-/* How many cells every cache of the group has the memory to move: so many, else one at a time, else none. */
+/* How many cells every cache of the group has the memory to move: n_most, else one at a time, else none. */
 static uint32_t affordable(kvlazy_cache *c, uint32_t s, uint32_t n_most)
 {
     bool fits = true;
@@ -203,7 +204,7 @@ bool kvl_compact_stream_piece(kvlazy_cache *c, uint32_t s, uint64_t now_ms)
     return kvl_can_compact(c) && move_piece(c, s, piece_cells(c->group), now_ms);
 }
 
-/* Of those that move together, if one of them has to. */
+/* Moves one piece in all caches that move together, if one of them has to be compacted. */
 static bool compact_together(kvlazy_cache *c, uint32_t s, uint64_t now_ms)
 {
     bool compacts = false;

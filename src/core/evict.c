@@ -22,7 +22,7 @@ enum { PIECE_STEPS = 1 << 15 }; /* looks at an entry or an owner, a few tens of 
 
 /* ------------------------------------------------------------------------------------------- planning by bytes */
 
-/* keep := as many cells as it has, where they will be once they are moved together. */
+/* keep := as many cells as stay, at the beginning of the stream, where they will be once they are compacted. */
 static void keep_compacted(kvlazy_cache *c)
 {
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
@@ -136,7 +136,7 @@ static kvl_evict_state take_all(kvlazy_cache *c, kvl_evict *e, uint64_t until)
     return kvl_take(c, until) ? start_search(c, e, c->evict.n_order) : KVL_EVICT_MORE;
 }
 
-/* What one member loses counts for the next, since it loses the same. */
+/* What one member of the group loses counts for the next one, since that loses the same tokens. */
 static kvl_evict_state take(kvlazy_cache *c, kvl_evict *e, uint64_t until)
 {
     const kvl_losses *plan = &c->group->losses;

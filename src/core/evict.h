@@ -23,7 +23,7 @@ typedef struct kvl_evict {
 typedef enum kvl_evict_state {
     KVL_EVICT_MORE,  /* there is more to plan */
     KVL_EVICT_ASK,   /* the caller asks on_evict, and hands the answer to kvl_evict_answer */
-    KVL_EVICT_READY, /* all agreed */
+    KVL_EVICT_READY, /* the plan is whole, and on_evict agreed to all of it */
     KVL_EVICT_OUT_OF_REACH,
 } kvl_evict_state;
 

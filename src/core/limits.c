@@ -20,7 +20,7 @@ static bool watches_machine(const kvlazy_cache *c)
     return c->mem.headroom && c->limits.host_root;
 }
 
-/* The sums are read first: what is taken meanwhile counts twice, rather than not. */
+/* The sums are read before the machine: what other caches take in between then counts twice, and not never. */
 static void look(kvlazy_cache *c, uint64_t now_ms)
 {
     c->limits.look_taken = kvl_rows_counted(&c->rows, KVLAZY_COUNT_TAKEN);
@@ -35,7 +35,7 @@ static int64_t taken_since(const kvl_limits *limits, const kvl_rows *rows)
     return (int64_t)(kvl_rows_counted(rows, KVLAZY_COUNT_TAKEN) - limits->look_taken);
 }
 
-/* Of what was seen, what all caches took and were promised. */
+/* Bytes that all caches took since the look, or are promised. */
 static uint64_t bytes_used(const kvl_limits *limits, const kvl_rows *rows)
 {
     int64_t since = taken_since(limits, rows);
@@ -48,7 +48,7 @@ static uint64_t bytes_left(const kvl_limits *limits, const kvl_rows *rows)
     return limits->look_bytes - kvl_min(limits->look_bytes, bytes_used(limits, rows));
 }
 
-/* So much was taken or promised since the look that it says little, with so many bytes on top. */
+/* The look says little any more: with these bytes, more than LOOK_BYTES were taken or promised since. */
 static bool is_far_from_look(const kvl_limits *limits, const kvl_rows *rows, uint64_t bytes)
 {
     int64_t more =
@@ -84,7 +84,7 @@ static bool machine_promises(kvlazy_cache *c, uint64_t n_page)
     return false;
 }
 
-/* With so many touched pages, how many more these are than are touched or promised. */
+/* How many pages have to be promised so that n_page are touched or promised. */
 static uint64_t unpromised(const kvl_rows *rows, uint64_t n_page)
 {
     uint64_t n_had = kvl_rows_touched(rows) + kvl_rows_outstanding(rows);

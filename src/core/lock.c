@@ -100,8 +100,8 @@ bool kvl_try_lock(kvlazy_cache *c)
     return true;
 }
 
-/* The embedder's code runs with the lock released. A call that destroys a member waits until it has returned, unless
- * the call comes from that very code. */
+/* A call leaves for the embedder's code, with the lock released. Another call that destroys a member waits until this
+ * code has returned, unless it comes from that very code. */
 static void step_out(kvlazy_cache *c)
 {
     kvl_group *group = c->group;
@@ -218,7 +218,7 @@ static void tell_watcher(kvlazy_cache *c)
     group->watcher->wake(group->watcher->ctx, group->stale_ms - kvl_min(group->stale_ms, group->now_ms));
 }
 
-/* What a cache noted for its sink. */
+/* Hands the lines that a cache noted to its log sink. */
 typedef struct notes {
     const kvlazy_cache *cache;
     kvl_log log;

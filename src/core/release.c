@@ -58,7 +58,7 @@ static bool take_cell(allowance *left, bool begins_run, uint64_t spans)
     return true;
 }
 
-/* What moves soon goes into the holes of its stream, and their pages stay until then. */
+/* Cells that are compacted soon go into the holes of their stream, so the pages of these holes stay until then. */
 static uint64_t least_age(const kvl_stream *stream, uint64_t min_age, uint64_t now_ms)
 {
     if (stream->drains)
@@ -341,7 +341,7 @@ static kvl_run next_due(const kvl_cells *cells, uint32_t s, uint32_t from)
     return (kvl_run){s, i, (uint32_t)kvl_bits_next(cells->keep, i, end, true)};
 }
 
-/* What lies on pages that stayed, at the edges or because the host refused, is zeroed by hand. */
+/* Zeroes by hand the rows on pages that stayed, because a kept row lies there too or because the host refused. */
 static void settle_stream(kvlazy_cache *c, uint32_t s)
 {
     kvl_cells *cells = &c->stream[s].cells;
@@ -361,7 +361,7 @@ static void settle_stream(kvlazy_cache *c, uint32_t s)
     } while (due.n == PIECE_RUNS);
 }
 
-/* Fallow cells that are not kept are dealt with: nothing will look at them again. */
+/* Fallow cells that are not kept become settled: no later release looks at them again. */
 static void settle(kvlazy_cache *c, bool more)
 {
     for (uint32_t s = 0; s < c->params.n_stream; s++) {

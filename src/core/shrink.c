@@ -19,7 +19,7 @@
 #include "core/report.h"
 #include "core/window.h"
 
-enum { MOST_RESTARTS = 8 }; /* of a plan that other calls make stale; then it is finished without giving way */
+enum { MOST_RESTARTS = 8 }; /* so often other calls may make a plan stale; then it is finished without giving way */
 
 bool kvl_shrink_is_barred(const kvl_group *group)
 {
@@ -31,8 +31,8 @@ static bool has_ceiling(const kvl_shrink *s)
     return s->why == KVL_SHRINK_BUDGET || s->why == KVL_SHRINK_POOL;
 }
 
-/* What it does when a hook waits, once nothing is planned any more: a poll stops, for another one comes; a trim lets
- * the hook go first; a lowered budget goes on, for a batch before the new limit holds would know the old one. */
+/* What a shrink does when a hook waits, once its plan is made. A poll stops, since another poll comes. A trim lets the
+ * hook go first. A lowered budget goes on, since a batch that came between would still be placed by the old limit. */
 static bool stops_for_hooks(const kvl_shrink *s)
 {
     return s->why == KVL_SHRINK_IDLE || s->why == KVL_SHRINK_EARLY;
@@ -59,7 +59,7 @@ void kvl_shrink_stop(kvlazy_cache *c, kvl_shrink *s, int status)
 
 /* ------------------------------------------------------------------------------------------- beginning */
 
-/* No stream of the group was active for a while, if not for all of the idle time. */
+/* No stream of the group was active for an eighth of the idle time. */
 static bool rests(const kvl_group *group, uint64_t now_ms)
 {
     for (const kvlazy_cache *m = group->first; m; m = m->next) {
@@ -170,7 +170,7 @@ static bool came_to_rest(const kvlazy_params *params, const kvl_stream *stream, 
     return stream->awake && kvl_policy_until_idle(now_ms, stream->active_ms, params->slot_shrink_idle_ms) == 0;
 }
 
-/* Streams that came to rest or lost tokens are moved together, and what was only read of them goes too. */
+/* Streams that came to rest or lost tokens are to be compacted. Their pages that were only read go too. */
 static void look_at_rest(kvlazy_cache *c, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < c->params.n_stream; i++) {

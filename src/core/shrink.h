@@ -11,11 +11,11 @@
 #include "core/engine_cells.h"
 
 typedef enum kvl_shrink_why {
-    KVL_SHRINK_IDLE,   /* a poll: what idles gives up what is over kv_size_initial, and pages that are due go */
-    KVL_SHRINK_EARLY,  /* memory is short: the same of a group that rests, before its time, and all free pages go */
-    KVL_SHRINK_CELLS,  /* a trim: down to goal.max_cells a stream, 0: no token goes; and all free pages */
-    KVL_SHRINK_BUDGET, /* what is touched fits goal.max_bytes */
-    KVL_SHRINK_POOL,   /* the same for another cache of the pool, from idle sequences alone, and as far as it goes */
+    KVL_SHRINK_IDLE,   /* a poll: idle sequences lose what is over kv_size_initial, and pages that are due go */
+    KVL_SHRINK_EARLY,  /* memory is short: the same before the idle time has passed, and all free pages go */
+    KVL_SHRINK_CELLS,  /* a trim: tokens go down to goal.max_cells a stream (0: none goes), and all free pages go */
+    KVL_SHRINK_BUDGET, /* tokens and pages go until what is touched fits goal.max_bytes */
+    KVL_SHRINK_POOL,   /* the same for another cache of the pool: only idle sequences lose tokens, and a part will do */
 } kvl_shrink_why;
 
 typedef struct kvl_shrink {

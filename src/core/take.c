@@ -25,8 +25,8 @@ static kvlazy_pos cut_of(const kvl_group *group, kvlazy_seq_id id)
 
 /* ------------------------------------------------------------------------------------------- tails */
 
-/* The tail that no other sequence shares goes in one piece, up to n_lose cells and the rest of the lowest position:
- * where to cut. */
+/* Where to cut the tail that no other sequence shares: it goes in one piece, up to n_lose cells and the other cells of
+ * the lowest position among them. */
 static kvlazy_pos unshared_tail(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_lose)
 {
     const kvl_cells *cells = &kvl_stream_of(c, id)->cells;
@@ -113,7 +113,7 @@ static void take_masked(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_lose)
             kvl_loss_cut_low(m, id, masked_end(m, id, UINT64_MAX, end));
 }
 
-/* Whole sequences only. One whose every cell is held by a sequence that stays would be lost for nothing. */
+/* Where only whole sequences go. Losing a sequence whose every cell belongs to a sequence that stays frees no cell. */
 static void take_whole(kvlazy_cache *c, kvlazy_seq_id id)
 {
     const kvl_cells *cells = &kvl_stream_of(c, id)->cells;
@@ -170,7 +170,7 @@ static uint64_t missing_of(kvlazy_cache *c, kvlazy_seq_id id)
     return kvl_take_missing(c, kvl_stream_number(c, kvl_stream_of(c, id)));
 }
 
-/* One number says whether any sequence has to lose more. */
+/* For a goal in bytes one number, losses.n_lose, says whether any sequence has to lose more. */
 static bool fits(const kvlazy_cache *c)
 {
     bool is_one = c->params.n_stream == 1 || c->group->losses.goal.kind == KVL_GOAL_BYTES;

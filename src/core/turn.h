@@ -41,11 +41,11 @@ void kvl_turns_add(kvl_turns *turns, kvl_turn turn);
 /* Removes the longest idle one, of one at least. */
 kvl_turn kvl_turns_take(kvl_turns *turns);
 
-/* In all the group only whole sequences go: with position planes a gap cannot be told from a loss, with a window a tail
- * is of no use. */
+/* Whether only whole sequences of the group go. With position planes a gap cannot be told from a loss, and with a
+ * window the rest is of no use without its tail. */
 bool kvl_goes_whole(const kvl_group *group);
 
-/* No cache of the group keeps what a sequence holds at `pos` and above. */
+/* No cache of the group is set to keep tokens at `pos` and above (keep_tokens, KVLAZY_SHRINK_KEEP). */
 bool kvl_may_go_from(const kvl_group *group, kvlazy_pos pos);
 
 /* Whether tokens of a sequence may go now; and until they may by idling, in ms, KVL_NEVER: they may not. */

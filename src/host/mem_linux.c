@@ -82,8 +82,8 @@ static bool has_several_nodes(void)
     return read_text("/sys/devices/system/node/has_memory", text, sizeof text) && strpbrk(text, ",-");
 }
 
-/* What populating says when the memory is not there (madvise(2)): none is left, in this group or at all, or the page
- * cannot be had whole. A write there would end the process, so the caller is told. */
+/* Errors of populating that mean a lack of memory (madvise(2)): none is left in the control group or the machine, or a
+ * huge page cannot be had whole. A write there would end the process, so the caller is told. */
 static bool is_lack_of_memory(int error)
 {
     return error == ENOMEM || error == EFAULT || error == EHWPOISON;
