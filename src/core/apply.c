@@ -17,7 +17,7 @@ static bool may_fill(kvlazy_cache *c, uint32_t token)
     const kvl_cells *cells = &c->stream[p->stream[token]].cells;
 
     if (p->victim && p->victim[token].seq >= 0)
-        return kvl_window_may_take(c, cells, p->cell[token], &p->victim[token]);
+        return kvl_window_may_take(&c->params, cells, p->cell[token], &p->victim[token]);
     return !kvl_cells_is_used(cells, p->cell[token]);
 }
 
@@ -75,10 +75,10 @@ static void record_planes(const kvlazy_params *params, kvl_cells *cells, uint32_
 }
 
 /* A later ubatch may take the cells of an earlier one, where a window recycles them. */
-static void forget_taken(kvlazy_cache *c, const kvl_plan_ubatch *b)
+static void forget_taken(kvl_plan *plan, const kvl_plan_ubatch *b)
 {
-    if (c->plan.victim && c->plan.n_ubatch > 1)
-        kvl_plan_forget(&c->plan, c->plan.run, kvl_plan_runs(&c->plan, b->token_begin, b->token_end));
+    if (plan->victim && plan->n_ubatch > 1)
+        kvl_plan_forget(plan, plan->run, kvl_plan_runs(plan, b->token_begin, b->token_end));
 }
 
 /* Nothing here can fail: the room was made. */
@@ -86,7 +86,7 @@ static void record(kvlazy_cache *c, kvl_plan_ubatch *b, const kvlazy_ubatch *u)
 {
     const kvl_plan *p = &c->plan;
 
-    forget_taken(c, b);
+    forget_taken(&c->plan, b);
     kvl_window_take(c, b);
     for (uint32_t i = b->token_begin; i < b->token_end; i++) {
         kvl_cells *cells = &c->stream[p->stream[i]].cells;

@@ -11,9 +11,9 @@
 
 /* ------------------------------------------------------------------------------------------- the mirror */
 
-static bool engine_uses(const kvlazy_cache *c, uint32_t s, uint32_t cell)
+static bool engine_uses(const kvl_engine *engine, uint32_t s, uint32_t cell)
 {
-    return !c->engine.ops.is_used || c->engine.ops.is_used(c->engine.ops.ctx, s, cell);
+    return !engine->ops.is_used || engine->ops.is_used(engine->ops.ctx, s, cell);
 }
 
 /* Cells that the open batch touched are in no table yet. */
@@ -26,7 +26,7 @@ static void sync_stream(kvlazy_cache *c, uint32_t s, uint64_t stamp)
     if (kvl_cells_reserve(cells, used_end))
         return; /* what cannot be noted was never touched: nothing of it can be given back */
     for (uint32_t cell = 0; cell < cells->n_cell; cell++) {
-        bool is = cell < used_end && engine_uses(c, s, cell), was = kvl_bit_get(cells->used, cell);
+        bool is = cell < used_end && engine_uses(&c->engine, s, cell), was = kvl_bit_get(cells->used, cell);
 
         if (was && !is && may_empty)
             kvl_cells_empty(cells, cell, stamp);

@@ -234,20 +234,20 @@ void kvl_evict_resume(kvl_group *group, kvl_evict *e)
 }
 
 /* The answer of on_evict is for all the group. */
-void kvl_evict_answer(kvlazy_cache *c, kvl_evict *e, bool kept)
+void kvl_evict_answer(kvl_group *group, kvl_evict *e, bool kept)
 {
-    bool stale = c->group->losses.n_changed != c->group->n_changed;
+    bool stale = group->losses.n_changed != group->n_changed;
 
     if (kept) {
-        kvl_loss_forget_yes(c->group, e->seq);
-        for (kvlazy_cache *m = c->group->first; m; m = m->next)
-            m->seq[e->seq].veto_ms = c->group->losses.goal.now_ms + kvl_max(kvl_group_idle_ms(c->group), 1);
+        kvl_loss_forget_yes(group, e->seq);
+        for (kvlazy_cache *m = group->first; m; m = m->next)
+            m->seq[e->seq].veto_ms = group->losses.goal.now_ms + kvl_max(kvl_group_idle_ms(group), 1);
     }
     if (kept && !stale) {
-        kvl_loss_take_back(c->group, e->seq);
-        c->group->losses.n_held++;
+        kvl_loss_take_back(group, e->seq);
+        group->losses.n_held++;
     }
-    kvl_evict_resume(c->group, e);
+    kvl_evict_resume(group, e);
 }
 
 /* ------------------------------------------------------------------------------------------- doing */

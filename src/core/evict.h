@@ -34,7 +34,7 @@ void kvl_evict_begin(kvlazy_cache *cache, kvl_evict *evict, const kvl_goal *goal
 kvl_evict_state kvl_evict_step(kvlazy_cache *cache, kvl_evict *evict);
 
 /* The answer to the question of KVL_EVICT_ASK. */
-void kvl_evict_answer(kvlazy_cache *cache, kvl_evict *evict, bool kept);
+void kvl_evict_answer(kvl_group *group, kvl_evict *evict, bool kept);
 
 /* The lock was released between two steps: the plan is made anew if any sequence changed. */
 void kvl_evict_resume(kvl_group *group, kvl_evict *evict);

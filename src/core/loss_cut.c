@@ -165,9 +165,9 @@ void kvl_loss_take_agreed(kvl_group *group, kvlazy_seq_id id)
 /* ------------------------------------------------------------------------------------------- cuts that free no cell */
 
 /* Another sequence keeps the cell, so it stays though this one loses it. */
-static bool is_kept_by_others(const kvlazy_cache *c, uint32_t cell)
+static bool is_kept_by_others(const kvl_eviction *eviction, uint32_t cell)
 {
-    const kvl_tally *t = kvl_tally_known(&c->evict, cell);
+    const kvl_tally *t = kvl_tally_known(eviction, cell);
 
     return t && t->n_left > 0;
 }
@@ -181,7 +181,7 @@ static kvlazy_pos useful_cut(kvlazy_cache *c, kvlazy_seq_id id)
 
     for (uint32_t i = index->n; i > begin; i--) {
         c->group->losses.n_step++;
-        if (is_kept_by_others(c, kvl_index_at(index, i - 1).cell))
+        if (is_kept_by_others(&c->evict, kvl_index_at(index, i - 1).cell))
             return i == index->n ? INT32_MAX : kvl_index_at(index, i - 1).pos + 1;
     }
     return cut;
@@ -193,7 +193,7 @@ static bool frees_some(kvlazy_cache *c, kvlazy_seq_id id)
 
     for (uint32_t i = kvl_index_below(index, kvl_loss_of(c->group, id)->cut); i < index->n; i++) {
         c->group->losses.n_step++;
-        if (!is_kept_by_others(c, kvl_index_at(index, i).cell))
+        if (!is_kept_by_others(&c->evict, kvl_index_at(index, i).cell))
             return true;
     }
     return false;

@@ -157,7 +157,7 @@ void kvl_shrink_answer(kvlazy_cache *c, kvl_shrink *s, bool kept)
     if (kvl_has_engine_cells(c))
         kvl_vacate_answer(&s->vacating, s->n_vacated, kept);
     else
-        kvl_evict_answer(c, &s->evict, kept);
+        kvl_evict_answer(c->group, &s->evict, kept);
     if (was_batch_opened(c->group, s))
         end(c, s, KVLAZY_EBUSY);
 }

@@ -23,10 +23,11 @@ kvlazy_pos kvl_window_begin_of(kvlazy_cache *c, kvlazy_seq_id seq)
 
 /* The oldest masked token, from number `*at` on, whose cell the sequence alone owns. Returns false where there is none.
  */
-static bool oldest_masked(const kvlazy_cache *c, const kvl_cells *cells, kvlazy_seq_id seq, uint32_t *at, kvl_entry *e)
+static bool oldest_masked(const kvlazy_params *params, const kvl_cells *cells, kvlazy_seq_id seq, uint32_t *at,
+                          kvl_entry *e)
 {
     const kvl_index *index = kvl_cells_index(cells, seq);
-    int64_t begin = window_begin(&c->params, index);
+    int64_t begin = window_begin(params, index);
 
     for (; *at < index->n; ++*at) {
         *e = kvl_index_at(index, *at);
@@ -45,16 +46,16 @@ uint32_t kvl_window_recyclable(kvlazy_cache *c, const kvl_stream *stream)
     uint32_t n = 0;
 
     for (uint32_t i = 0; kvl_has_window(c) && i < cells->n_seq; i++)
-        for (uint32_t at = 0; oldest_masked(c, cells, (kvlazy_seq_id)(cells->seq_first + i), &at, &e); at++)
+        for (uint32_t at = 0; oldest_masked(&c->params, cells, (kvlazy_seq_id)(cells->seq_first + i), &at, &e); at++)
             n++;
     return n;
 }
 
-bool kvl_window_may_take(kvlazy_cache *c, const kvl_cells *cells, uint32_t cell, const kvl_victim *victim)
+bool kvl_window_may_take(kvlazy_params *params, const kvl_cells *cells, uint32_t cell, const kvl_victim *victim)
 {
     return kvl_cells_is_used(cells, cell) && cells->pos[cell] == victim->pos &&
            kvl_cells_only_owner(cells, cell) == victim->seq &&
-           victim->pos < window_begin(&c->params, kvl_cells_index(cells, victim->seq));
+           victim->pos < window_begin(params, kvl_cells_index(cells, victim->seq));
 }
 
 /* ------------------------------------------------------------------------------------------- placing */
@@ -73,7 +74,8 @@ static bool take_oldest(kvlazy_cache *c, const kvl_cells *cells, uint32_t token)
     for (uint32_t i = 0; i < cells->n_seq; i++) {
         kvlazy_seq_id seq = (kvlazy_seq_id)(cells->seq_first + i);
 
-        if (oldest_masked(c, cells, seq, &c->seq[seq].recycle_at, &e) && (owner < 0 || is_older(&e, &oldest))) {
+        if (oldest_masked(&c->params, cells, seq, &c->seq[seq].recycle_at, &e) &&
+            (owner < 0 || is_older(&e, &oldest))) {
             oldest = e;
             owner = seq;
         }

@@ -13,7 +13,7 @@
 int kvl_window_place(kvlazy_cache *cache, uint32_t n_ubatch);
 
 /* The planned victim is still there, and masked. */
-bool kvl_window_may_take(kvlazy_cache *cache, const kvl_cells *cells, uint32_t cell, const kvl_victim *victim);
+bool kvl_window_may_take(kvlazy_params *params, const kvl_cells *cells, uint32_t cell, const kvl_victim *victim);
 
 /* Before a ubatch is recorded: its victims are taken, and with them what their sequences hold at or below. */
 void kvl_window_take(kvlazy_cache *cache, const kvl_plan_ubatch *ubatch);
