@@ -350,7 +350,7 @@ static void a_hook_waits_for_one_piece(void **state)
     assert_true(n_way > 0);
     assert_int_equal(s.evict.n_restart, 0); /* no other call changed a sequence */
     atomic_fetch_sub(&c->group->n_waiting, 1);
-    kvl_evict_end(c);
+    kvl_evict_end(c->group);
     kvl_unlock(c);
 }
 

@@ -17,16 +17,16 @@ int kvlazy_init_batch(kvlazy_cache *c)
         return entered;
     bool shrinks = (c->params.flags & KVLAZY_SHRINK_AT_INIT) && !c->group->asking;
 
-    if (kvl_batch_is_due(c) || shrinks) {
+    if (kvl_batch_is_due(c->group) || shrinks) {
         uint64_t now_ms = kvl_now(c);
 
-        kvl_batch_close(c);
-        kvl_batch_stamp(c, now_ms);
+        kvl_batch_close(c->group);
+        kvl_batch_stamp(c->group, now_ms);
         if (shrinks && c->params.slot_shrink_idle_ms)
             kvl_work(c, KVL_SHRINK_IDLE, 0, now_ms, NULL); /* what is left for later, later finds */
     }
     if (kvl_is_cache(c)) /* on_evict may have destroyed it */
-        kvl_batch_open(c);
+        kvl_batch_open(c->group);
     return kvl_leave(c, KVLAZY_OK);
 }
 
@@ -80,11 +80,11 @@ int kvlazy_end_batch(kvlazy_cache *c)
     int entered = kvl_enter(c, KVL_DOOR_GROUP);
     if (entered)
         return entered;
-    if (kvl_batch_is_due(c)) {
+    if (kvl_batch_is_due(c->group)) {
         uint64_t now_ms = kvl_now(c);
 
-        kvl_batch_close(c);
-        kvl_batch_stamp(c, now_ms);
+        kvl_batch_close(c->group);
+        kvl_batch_stamp(c->group, now_ms);
         for (kvlazy_cache *m = c->group->first; m; m = m->next) {
             if (KVL_UNLIKELY(now_ms >= m->engine.sync_due_ms))
                 kvl_engine_cells_sync(m, now_ms);

@@ -60,10 +60,9 @@ static int init_parts(kvlazy_cache *c)
     c->rows.stream = calloc(p->n_stream, sizeof *c->rows.stream);
     c->seq = calloc(p->n_seq_max, sizeof *c->seq);
     c->active.seq = calloc(p->n_seq_max, sizeof *c->active.seq);
-    c->plan.order = calloc(p->n_seq_max, sizeof *c->plan.order);
     c->plan.oldest = calloc(kvl_has_window(c) ? p->n_seq_max : 1, sizeof *c->plan.oldest);
-    if (!c->stream || !c->rows.stream || !c->seq || !c->active.seq || !c->plan.order || !c->plan.oldest ||
-        kvl_eviction_init(&c->evict, p->n_seq_max))
+    if (!c->stream || !c->rows.stream || !c->seq || !c->active.seq || !c->plan.oldest ||
+        kvl_plan_init(&c->plan, p->n_seq_max, p->n_stream) || kvl_eviction_init(&c->evict, p->n_seq_max))
         return KVLAZY_ENOMEM;
     int status = init_streams(c);
     if (!status)
@@ -214,7 +213,8 @@ static int read_table(kvlazy_params *p, kvlazy_mem *mem, kvl_log *log)
     return KVLAZY_OK;
 }
 
-/* All that can be wrong with what is asked for, whoever uses its arenas now. KVLAZY_OK: a layout is held. */
+/* Refuses what can be wrong with the parameters themselves, whichever caches use their arenas now. KVLAZY_OK: a layout
+ * is held. */
 static int read_params(const kvlazy_params *asked, kvlazy_params *p, kvlazy_mem *mem, kvl_geometry *geometry,
                        kvl_log *log)
 {

@@ -20,7 +20,7 @@ int kvl_enter(const kvlazy_cache *cache, kvl_door door)
     }
     c->n_call++;
     if (door == KVL_DOOR_GROUP)
-        kvl_window_follow_group(c);
+        kvl_window_follow_group(c->group);
     else if (door != KVL_DOOR_SEQ)
         kvl_window_follow(c);
     bool engine = kvl_has_engine_cells(c);
@@ -38,7 +38,7 @@ int kvl_try_enter(kvlazy_cache *c)
         return KVLAZY_EBUSY;
     }
     c->n_call++;
-    kvl_window_follow_group(c);
+    kvl_window_follow_group(c->group);
     return KVLAZY_OK;
 }
 

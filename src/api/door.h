@@ -19,9 +19,9 @@ typedef enum kvl_door {
     KVL_DOOR_GROUP,  /* all linked caches */
 } kvl_door;
 
-/* KVLAZY_EINVAL for what is no cache, KVLAZY_ENOTSUP in a child of fork that cannot have the lock, KVLAZY_EBUSY inside a
- * callback that must not call the cache; the lock is held only after KVLAZY_OK. Handles are const where the call changes
- * nothing that a caller sees; the lock, the clock and scratch are the library's own. */
+/* KVLAZY_EINVAL for what is no cache, KVLAZY_ENOTSUP in a child of fork that cannot have the lock, KVLAZY_EBUSY inside
+ * a callback that must not call the cache; the lock is held only after KVLAZY_OK. Handles are const where the call
+ * changes nothing that a caller sees; the lock, the clock and scratch are the library's own. */
 int kvl_enter(const kvlazy_cache *cache, kvl_door door);
 
 /* All linked caches. KVLAZY_EBUSY: another thread is inside, or as above. */

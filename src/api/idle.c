@@ -5,6 +5,7 @@
 #include "api/work.h"
 #include "core/batch.h"
 #include "core/clock.h"
+#include "core/due.h"
 #include "core/lock.h"
 #include "core/seq.h"
 #include "core/shrink.h"
@@ -14,13 +15,13 @@
 /* The lock is held, and no batch is open. */
 static int poll_locked(kvlazy_cache *c, uint64_t *next_ms)
 {
-    uint32_t idle_ms = kvl_group_idle_ms(c);
+    uint32_t idle_ms = kvl_group_idle_ms(c->group);
     uint64_t now_ms = kvl_now(c);
     bool more;
 
-    kvl_batch_stamp(c, now_ms); /* of a batch that a failed prepare closed, and no end_batch followed */
+    kvl_batch_stamp(c->group, now_ms); /* of a batch that a failed prepare closed, and no end_batch followed */
     int status = kvl_work(c, KVL_SHRINK_IDLE, 0, now_ms, &more);
-    *next_ms = more ? 0 : kvl_shrink_next_in(c, now_ms);
+    *next_ms = more ? 0 : kvl_due_in(c->group, now_ms);
     if (status) /* a batch came between */
         *next_ms = idle_ms ? idle_ms : KVL_NEVER;
     return status;
@@ -63,10 +64,10 @@ int kvl_poll(kvlazy_cache *c, bool watches, uint64_t *next_ms)
 
     /* A mutex is not fair: a thread that polls again and again must not take it from under a hook that waits. */
     if (kvl_hook_waits(c) || kvl_try_enter(c)) {
-        *next_ms = 1; /* another thread is inside, for a moment */
+        *next_ms = 1; /* another thread has the lock for a moment */
         return kvl_is_forked(c) ? poll_in_child(c, next_ms) : status;
     }
-    uint32_t idle_ms = kvl_group_idle_ms(c);
+    uint32_t idle_ms = kvl_group_idle_ms(c->group);
     if (c->group->open || (c->group->asking && watches))
         *next_ms = idle_ms ? idle_ms : KVL_NEVER;
     else if (c->group->asking)
@@ -94,11 +95,11 @@ int kvl_squeeze(kvlazy_cache *c)
 
     if (status)
         return status;
-    if (kvl_shrink_is_barred(c))
+    if (kvl_shrink_is_barred(c->group))
         return kvl_leave(c, KVLAZY_EBUSY);
     uint64_t now_ms = kvl_now(c);
 
-    kvl_batch_stamp(c, now_ms);
+    kvl_batch_stamp(c->group, now_ms);
     return kvl_leave(c, kvl_work(c, KVL_SHRINK_EARLY, 0, now_ms, NULL));
 }
 
@@ -109,11 +110,11 @@ int kvlazy_trim(kvlazy_cache *c, uint32_t max_cells)
     int entered = kvl_enter(c, KVL_DOOR_GROUP);
     if (entered)
         return entered;
-    if (kvl_shrink_is_barred(c))
+    if (kvl_shrink_is_barred(c->group))
         return kvl_leave(c, KVLAZY_EBUSY);
     uint64_t now_ms = kvl_now(c);
 
-    kvl_batch_stamp(c, now_ms);
+    kvl_batch_stamp(c->group, now_ms);
     return kvl_leave(c, kvl_work(c, KVL_SHRINK_CELLS, max_cells, now_ms, NULL));
 }
 
@@ -124,8 +125,8 @@ int kvlazy_clear(kvlazy_cache *c, bool data)
         return entered;
     uint64_t now_ms = kvl_now(c);
 
-    kvl_batch_close(c);
-    kvl_batch_stamp(c, now_ms);
+    kvl_batch_close(c->group);
+    kvl_batch_stamp(c->group, now_ms);
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
         kvl_clear(m, data, now_ms);
     return kvl_leave(c, KVLAZY_OK);
@@ -153,11 +154,11 @@ int kvlazy_set_limits(kvlazy_cache *c, uint32_t kv_size_initial, uint32_t slot_s
     int entered = kvl_enter(c, KVL_DOOR_GROUP);
     if (entered)
         return entered;
-    if (kvl_shrink_is_barred(c))
+    if (kvl_shrink_is_barred(c->group))
         return kvl_leave(c, KVLAZY_EBUSY);
     uint64_t now_ms = kvl_now(c);
 
-    kvl_batch_stamp(c, now_ms);
+    kvl_batch_stamp(c->group, now_ms);
     if (budget_bytes != UINT64_MAX) {
         int status = budget_bytes ? kvl_work(c, KVL_SHRINK_BUDGET, budget_bytes, now_ms, NULL) : KVLAZY_OK;
 

@@ -77,7 +77,7 @@ int kvlazy_stats(const kvlazy_cache *cache, kvlazy_stats_info *info)
         .bookkeeping_bytes = kvl_bookkeeping_bytes(c),
     };
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
-        stats.cap_cells += kvl_soft_cap(c, &c->stream[s], now_ms);
+        stats.cap_cells += kvl_soft_cap(&c->params, &c->stream[s], now_ms);
         stats.live_cells += c->stream[s].cells.n_used;
     }
     kvl_struct_fill(info, &stats, sizeof stats);
@@ -146,7 +146,7 @@ uint32_t kvlazy_cap(const kvlazy_cache *cache, uint32_t stream)
 
     if (kvl_enter(c, KVL_DOOR_LOOK))
         return 0;
-    uint32_t cap = stream < c->params.n_stream ? kvl_soft_cap(c, &c->stream[stream], kvl_now(c)) : 0;
+    uint32_t cap = stream < c->params.n_stream ? kvl_soft_cap(&c->params, &c->stream[stream], kvl_now(c)) : 0;
 
     kvl_leave(c, KVLAZY_OK);
     return cap;

@@ -21,7 +21,7 @@ static void shrink_victim(kvlazy_cache *v, bool free_only, uint64_t max_bytes)
 {
     uint64_t now_ms = kvl_now(v);
 
-    kvl_batch_stamp(v, now_ms);
+    kvl_batch_stamp(v->group, now_ms);
     if (free_only)
         kvl_shrink_free(v, max_bytes, now_ms);
     else
@@ -34,7 +34,7 @@ static bool ask_victim(kvlazy_cache *v, bool free_only, uint64_t max_bytes, uint
     *bytes = 0;
     if (kvl_has_engine_cells(v) || kvl_try_enter(v))
         return true;
-    if (!kvl_shrink_is_barred(v)) {
+    if (!kvl_shrink_is_barred(v->group)) {
         uint64_t n_released = v->rows.n_released;
 
         v->is_asked = true;
@@ -49,7 +49,7 @@ static bool ask_victim(kvlazy_cache *v, bool free_only, uint64_t max_bytes, uint
     return stays;
 }
 
-/* A callback may destroy the one that asks, and the pool after it: then all ends. */
+/* A callback may destroy the cache that asks, and then the pool: in that case asking ends. */
 static void ask_others(kvlazy_pool *pool, kvl_share *asks, uint64_t bytes)
 {
     kvl_pool_count_reclaim(pool);
@@ -69,7 +69,7 @@ static void ask_others(kvlazy_pool *pool, kvl_share *asks, uint64_t bytes)
 
 /* ------------------------------------------------------------------------------------------- linked caches */
 
-/* The same pool, or the same host. */
+/* Two linked caches share a limit: they have the same pool, or the same host. */
 static bool shares(const kvlazy_cache *c, const kvlazy_cache *m, bool for_pool)
 {
     return for_pool ? m->limits.share.pool == c->limits.share.pool
@@ -123,7 +123,7 @@ bool kvl_reclaim(kvlazy_cache *c)
     uint64_t spare = spare_of_linked(c, true);
     kvl_begin_asking(c);
     ask_others(c->limits.share.pool, &c->limits.share, pool_wants - kvl_min(pool_wants, spare));
-    kvl_end_asking(c);
+    kvl_end_asking(c->group);
     if (!kvl_is_cache(c))
         return false;
     linked_give(c, pool_wants, 0); /* what the others gave, and that, may be enough */

@@ -15,17 +15,18 @@ static void let_hooks_run(const kvlazy_cache *c)
         sched_yield();
 }
 
-/* While it is planned what goes, the idle side stays away; later another call may have its turn. */
+/* Lets a hook go first. While a plan is made, the idle side stays away; later a call of the idle side may come between.
+ */
 static void give_way(kvlazy_cache *c, kvl_shrink *s)
 {
     if (s->phase == KVL_SHRINK_PLANS) {
         kvl_begin_asking(c);
         let_hooks_run(c);
-        kvl_end_asking(c);
+        kvl_end_asking(c->group);
     } else {
         kvl_begin_telling(c);
         let_hooks_run(c);
-        kvl_end_telling(c);
+        kvl_end_telling(c->group);
     }
     if (kvl_is_cache(c))
         kvl_shrink_resume(c, s);
@@ -39,7 +40,7 @@ static void ask(kvlazy_cache *c, kvl_shrink *s)
 
     kvl_begin_asking(c);
     int answer = on_evict(ctx, s->evict.seq, s->evict.new_pos_max);
-    kvl_end_asking(c);
+    kvl_end_asking(c->group);
     if (kvl_is_cache(c))
         kvl_shrink_answer(c, s, answer != 0);
 }
@@ -51,7 +52,7 @@ static void vacate(kvlazy_cache *c, kvl_shrink *s)
 
     kvl_begin_asking(c);
     int answer = ops.vacate(ops.ctx, v->stream, v->from);
-    kvl_end_asking(c);
+    kvl_end_asking(c->group);
     if (kvl_is_cache(c) && kvl_is_cache(v->cache))
         kvl_shrink_answer(c, s, answer != 0);
     else

@@ -17,7 +17,7 @@ static bool may_fill(kvlazy_cache *c, uint32_t token)
     const kvl_cells *cells = &c->stream[p->stream[token]].cells;
 
     if (p->victim && p->victim[token].seq >= 0)
-        return kvl_window_may_take(c, cells, p->cell[token], &p->victim[token]);
+        return kvl_window_may_take(&c->params, cells, p->cell[token], &p->victim[token]);
     return !kvl_cells_is_used(cells, p->cell[token]);
 }
 
@@ -43,7 +43,7 @@ static int check_apply(kvlazy_cache *c, const kvl_plan_ubatch *b, const kvlazy_u
 /* The pages of a ubatch's rows are touched. KVLAZY_ENOMEM: as they were. */
 static int touch_rows(kvlazy_cache *c, const kvl_plan_ubatch *b)
 {
-    uint32_t n_run = kvl_plan_runs(c, b->token_begin, b->token_end);
+    uint32_t n_run = kvl_plan_runs(&c->plan, b->token_begin, b->token_end);
 
     if (KVL_LIKELY(kvl_rows_ready(&c->rows, c->plan.run, n_run)))
         return KVLAZY_OK;
@@ -54,7 +54,7 @@ static int touch_rows(kvlazy_cache *c, const kvl_plan_ubatch *b)
     if (!status && kvl_ahead_reach(c, c->plan.run, n_run)) {
         if (kvl_ahead_touch(c, c->plan.run, n_run))
             return KVLAZY_OK;
-        n_run = kvl_plan_runs(c, b->token_begin, b->token_end);
+        n_run = kvl_plan_runs(&c->plan, b->token_begin, b->token_end);
         status = kvl_rows_want(&c->rows, c->plan.run, n_run);
     }
     if (!status)
@@ -63,21 +63,22 @@ static int touch_rows(kvlazy_cache *c, const kvl_plan_ubatch *b)
 }
 
 /* Planes y and x of a token; a fourth plane is not read. */
-static void record_planes(const kvlazy_cache *c, kvl_cells *cells, uint32_t cell, const kvlazy_ubatch *u, uint32_t i)
+static void record_planes(const kvlazy_params *params, kvl_cells *cells, uint32_t cell, const kvlazy_ubatch *u,
+                          uint32_t i)
 {
     size_t stride = u->pos_stride ? u->pos_stride : u->n_token;
 
-    if (c->params.n_pos_per_token == 1)
+    if (params->n_pos_per_token == 1)
         return;
     cells->ext_y[cell] = u->pos[stride + i];
     cells->ext_x[cell] = u->pos[2 * stride + i];
 }
 
 /* A later ubatch may take the cells of an earlier one, where a window recycles them. */
-static void forget_taken(kvlazy_cache *c, const kvl_plan_ubatch *b)
+static void forget_taken(kvl_plan *plan, const kvl_plan_ubatch *b)
 {
-    if (c->plan.victim && c->plan.n_ubatch > 1)
-        kvl_plan_forget(&c->plan, c->plan.run, kvl_plan_runs(c, b->token_begin, b->token_end));
+    if (plan->victim && plan->n_ubatch > 1)
+        kvl_plan_forget(plan, plan->run, kvl_plan_runs(plan, b->token_begin, b->token_end));
 }
 
 /* Nothing here can fail: the room was made. */
@@ -85,7 +86,7 @@ static void record(kvlazy_cache *c, kvl_plan_ubatch *b, const kvlazy_ubatch *u)
 {
     const kvl_plan *p = &c->plan;
 
-    forget_taken(c, b);
+    forget_taken(&c->plan, b);
     kvl_window_take(c, b);
     for (uint32_t i = b->token_begin; i < b->token_end; i++) {
         kvl_cells *cells = &c->stream[p->stream[i]].cells;
@@ -93,7 +94,7 @@ static void record(kvlazy_cache *c, kvl_plan_ubatch *b, const kvlazy_ubatch *u)
         kvl_cells_put(cells, p->cell[i], p->pos[i]);
         p->filled[i] = true;
         c->stream[p->stream[i]].n_applied++;
-        record_planes(c, cells, p->cell[i], u, i - b->token_begin);
+        record_planes(&c->params, cells, p->cell[i], u, i - b->token_begin);
         for (uint32_t k = kvl_plan_owner_begin(p, i); k < p->owner_end[i]; k++) {
             kvlazy_seq_id seq = p->owner[k].seq;
 

@@ -73,9 +73,9 @@ void kvl_arenas_use(kvlazy_cache *c)
     }
 }
 
-static bool has_tensor_on(const kvlazy_cache *c, const kvlazy_arena *a, uint64_t page)
+static bool has_tensor_on(const kvl_rows *rows, const kvlazy_arena *a, uint64_t page)
 {
-    const kvl_geometry *g = &c->rows.geometry;
+    const kvl_geometry *g = &rows->geometry;
 
     for (const kvl_tensor *t = g->tensor; t < g->tensor + g->n_host; t++)
         if (g->arena[t->arena] == a && page >= kvl_page_floor(a, t->offset) && page < kvl_page_ceil(a, t->end))
@@ -93,7 +93,7 @@ static void untouch(kvlazy_cache *c, const kvl_tensor *t)
         bool shared = false;
 
         for (const kvlazy_cache *m = c->group->first; m && !shared; m = m->next)
-            shared = m != c && has_tensor_on(m, a, page);
+            shared = m != c && has_tensor_on(&m->rows, a, page);
         if (!shared)
             a->n_touched -= kvl_bits_fill(a->touched, page, page + 1, false);
     }

@@ -4,22 +4,22 @@
 #include "core/clock.h"
 #include "core/limits.h"
 
-void kvl_batch_open(kvlazy_cache *c)
+void kvl_batch_open(kvl_group *group)
 {
-    if (c->group->open)
+    if (group->open)
         return;
-    c->group->open = true;
-    c->group->n_opened++;
+    group->open = true;
+    group->n_opened++;
 }
 
-void kvl_batch_close(kvlazy_cache *c)
+void kvl_batch_close(kvl_group *group)
 {
-    c->group->open = false;
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
-        kvl_limits_settle(m); /* plans come to nothing now */
+    group->open = false;
+    for (kvlazy_cache *m = group->first; m; m = m->next)
+        kvl_limits_settle(m); /* plans that were not followed need nothing any more */
 }
 
-/* A batch brought some tokens to a stream, one or more: whether it decodes steadily. */
+/* A batch brought one token or more to a stream. Counts whether the stream decodes steadily. */
 static void count_batch(kvl_stream *stream)
 {
     if (stream->n_applied)
@@ -27,7 +27,7 @@ static void count_batch(kvl_stream *stream)
     stream->n_applied = 0;
 }
 
-/* A sequence that went on where it ended has seen what eviction left of it. */
+/* A sequence that went on where it ended is marked as evicted no more: the engine knows what eviction left of it. */
 static void stamp_active(kvlazy_cache *c, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < c->active.n; i++) {
@@ -51,17 +51,17 @@ static void stamp_active(kvlazy_cache *c, uint64_t now_ms)
     }
 }
 
-void kvl_batch_stamp(kvlazy_cache *c, uint64_t now_ms)
+void kvl_batch_stamp(kvl_group *group, uint64_t now_ms)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         stamp_active(m, now_ms);
 }
 
-bool kvl_batch_is_due(const kvlazy_cache *c)
+bool kvl_batch_is_due(const kvl_group *group)
 {
-    if (c->group->open)
+    if (group->open)
         return true;
-    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (const kvlazy_cache *m = group->first; m; m = m->next)
         if (m->active.n) /* of a batch that a failed prepare closed */
             return true;
     return false;

@@ -23,9 +23,10 @@ uint64_t kvl_bookkeeping_bytes(const kvlazy_cache *c)
     uint64_t seq_bytes = sizeof *c->seq + sizeof *c->active.seq + sizeof *c->plan.order +
                          (kvl_has_window(c) ? sizeof *c->plan.oldest : 0) + sizeof *c->evict.part +
                          sizeof *c->evict.turns.turn + sizeof *c->group->losses.loss;
-    uint64_t bytes = sizeof *c + plan_bytes(&c->plan) + c->params.n_seq_max * seq_bytes +
-                     c->params.n_stream * (uint64_t)(sizeof *c->stream + sizeof *c->rows.stream) +
-                     g->n_tensor * (uint64_t)(sizeof *g->tensor) + c->mask.n_key * (uint64_t)sizeof *c->mask.key;
+    uint64_t bytes =
+        sizeof *c + plan_bytes(&c->plan) + c->params.n_seq_max * seq_bytes +
+        c->params.n_stream * (uint64_t)(sizeof *c->stream + sizeof *c->rows.stream + sizeof *c->plan.last_run) +
+        g->n_tensor * (uint64_t)(sizeof *g->tensor) + c->mask.n_key * (uint64_t)sizeof *c->mask.key;
 
     for (uint32_t s = 0; s < c->params.n_stream; s++)
         bytes += kvl_cells_bytes(&c->stream[s].cells);

@@ -8,7 +8,8 @@
 
 /* ------------------------------------------------------------------------------------------- making room */
 
-/* Planned cells are kept too, but those of tokens that were applied: these are live, or gone again. */
+/* keep also holds the cells of planned tokens that were not applied yet. Applied ones are live, or were removed since.
+ */
 static void keep_unapplied(kvlazy_cache *c)
 {
     const kvl_plan *p = &c->plan;
@@ -21,7 +22,7 @@ static void keep_unapplied(kvlazy_cache *c)
 
 static void keep_needed(kvlazy_cache *c)
 {
-    kvl_keep_live(c);
+    kvl_keep_live(c->stream, c->params.n_stream);
     keep_unapplied(c);
 }
 
@@ -46,7 +47,7 @@ static int make_room(kvlazy_cache *c, uint64_t n_lent)
     if (kvl_limits_check(c, kvl_needed_pages(c)))
         return KVLAZY_EBUDGET;
     kvl_release_outside_keep(c);
-    uint64_t n_more = kvl_kept_pages(c, false) - kvl_kept_pages(c, true) + n_lent;
+    uint64_t n_more = kvl_kept_pages(&c->rows, c->stream, false) - kvl_kept_pages(&c->rows, c->stream, true) + n_lent;
     return kvl_limits_take(c, kvl_rows_touched(&c->rows) + n_more) ? KVLAZY_OK : KVLAZY_EBUDGET;
 }
 
@@ -55,17 +56,17 @@ static int make_room(kvlazy_cache *c, uint64_t n_lent)
 /* Linked caches may have tensors in one arena, and where these begin and end in the middle of a page, the page counts
  * for both. What one touches there has to fit the limits of the other, too. */
 
-static bool in_shared_arena(const kvlazy_cache *c)
+static bool in_shared_arena(const kvl_rows *rows)
 {
-    for (uint32_t i = 0; i < c->rows.geometry.n_arena; i++)
-        if (c->rows.geometry.arena[i]->n_cache > 1)
+    for (uint32_t i = 0; i < rows->geometry.n_arena; i++)
+        if (rows->geometry.arena[i]->n_cache > 1)
             return true;
     return false;
 }
 
 bool kvl_has_limited_twin(kvlazy_cache *c)
 {
-    if (KVL_LIKELY(!c->group->first->next) || !in_shared_arena(c))
+    if (KVL_LIKELY(!c->group->first->next) || !in_shared_arena(&c->rows))
         return false;
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
         if (m != c && kvl_limits_any(m))
@@ -73,15 +74,15 @@ bool kvl_has_limited_twin(kvlazy_cache *c)
     return false;
 }
 
-/* Of what a cache gathered, the pages that count for a linked one as well. */
+/* Of the pages that a cache gathered, how many count for the linked cache m as well. */
 static uint64_t shared_with(kvlazy_cache *c, kvlazy_cache *m)
 {
     return m == c || !kvl_limits_any(m) ? 0 : kvl_rows_gathered_under(&c->rows, &m->rows);
 }
 
-static uint64_t pages_had(const kvlazy_cache *c)
+static uint64_t pages_had(const kvl_rows *rows)
 {
-    return kvl_rows_touched(&c->rows) + kvl_rows_outstanding(&c->rows);
+    return kvl_rows_touched(rows) + kvl_rows_outstanding(rows);
 }
 
 /* n pages more count for a linked cache: some of its own that are free go first. Gathers anew. */
@@ -89,12 +90,12 @@ static int make_room_in_twin(kvlazy_cache *m, uint64_t n)
 {
     keep_needed(m);
     int status = kvl_limits_check(m, kvl_needed_pages(m) + n);
-    m->limits.pool_wants = m->limits.machine_wants = 0; /* not asked for by a call of its own */
+    m->limits.pool_wants = m->limits.machine_wants = 0; /* no call of this cache was refused */
     if (status)
         return status;
     kvl_release_outside_keep(m);
     kvl_limits_give(m);
-    return kvl_limits_take(m, pages_had(m) + n) ? KVLAZY_OK : KVLAZY_EBUDGET;
+    return kvl_limits_take(m, pages_had(&m->rows) + n) ? KVLAZY_OK : KVLAZY_EBUDGET;
 }
 
 /* The gathered runs fit the limits of all that share pages with them. Afterwards they are gathered still. */
@@ -107,7 +108,7 @@ static int fit_twins(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
     for (kvlazy_cache *m = c->group->first; !status && m; m = m->next) {
         uint64_t n = shared_with(c, m);
 
-        if (!n || kvl_limits_take(m, pages_had(m) + n))
+        if (!n || kvl_limits_take(m, pages_had(&m->rows) + n))
             continue;
         status = make_room_in_twin(m, n);
         if (!status)
@@ -121,7 +122,7 @@ static bool twins_allow(kvlazy_cache *c, uint32_t n_token)
 {
     if (KVL_LIKELY(!kvl_has_limited_twin(c)))
         return true;
-    uint32_t n_run = kvl_plan_runs(c, 0, n_token);
+    uint32_t n_run = kvl_plan_runs(&c->plan, 0, n_token);
     if (kvl_rows_want(&c->rows, c->plan.run, n_run))
         return false;
     for (kvlazy_cache *m = c->group->first; m; m = m->next) {
@@ -138,7 +139,7 @@ static bool twins_allow(kvlazy_cache *c, uint32_t n_token)
 
 static bool may_be_lent(const kvlazy_cache *c)
 {
-    return KVL_UNLIKELY(c->group->first->next) && kvl_limits_any(c) && in_shared_arena(c);
+    return KVL_UNLIKELY(c->group->first->next) && kvl_limits_any(c) && in_shared_arena(&c->rows);
 }
 
 /* What the open plans of linked caches will touch under this one. Gathers anew, in the arenas of all. */
@@ -150,7 +151,7 @@ static uint64_t pages_lent(kvlazy_cache *c)
         return 0;
     for (kvlazy_cache *m = c->group->first; m; m = m->next)
         if (m != c && m->plan.n_ubatch && kvl_rows_outstanding(&m->rows) &&
-            !kvl_rows_want(&m->rows, m->plan.run, kvl_plan_runs(m, 0, m->plan.n_token)))
+            !kvl_rows_want(&m->rows, m->plan.run, kvl_plan_runs(&m->plan, 0, m->plan.n_token)))
             n += shared_with(m, c);
     return n;
 }
@@ -202,7 +203,7 @@ int kvl_fit_runs(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
 
 static void keep_planned(kvlazy_cache *c, uint32_t n_token)
 {
-    kvl_keep_live(c);
+    kvl_keep_live(c->stream, c->params.n_stream);
     for (uint32_t i = 0; i < n_token; i++)
         kvl_bit_set(c->stream[c->plan.stream[i]].cells.keep, c->plan.cell[i]);
 }
@@ -246,7 +247,7 @@ int kvl_fit_plan(kvlazy_cache *c)
 {
     if (!kvl_limits_any(c) && !kvl_has_limited_twin(c))
         return KVLAZY_OK;
-    uint32_t n_run = kvl_plan_runs(c, 0, c->plan.n_token);
+    uint32_t n_run = kvl_plan_runs(&c->plan, 0, c->plan.n_token);
     uint64_t n_lent = pages_lent(c); /* the plan before this one held them, and this one has to */
     if (KVL_LIKELY(!n_lent && kvl_rows_ready(&c->rows, c->plan.run, n_run)))
         return KVLAZY_OK;
@@ -275,7 +276,7 @@ static void keep_lowest(kvlazy_cache *c, kvl_stream *stream, uint32_t n)
     kvl_cells *cells = &stream->cells;
     uint32_t cell = 0;
 
-    kvl_keep_live(c);
+    kvl_keep_live(c->stream, c->params.n_stream);
     while (n && (cell = kvl_cells_next_free(cells, cell)) < cells->n_cell) {
         uint32_t end = (uint32_t)kvl_bits_next(cells->used, cell, cells->n_cell, true);
 

@@ -22,7 +22,7 @@
 #include "core/stream.h"
 #include "memory/rows.h"
 
-/* "kvlazy", layout 1: a handle that is no living cache is told by a look at its first bytes. */
+/* "kvlazy", layout 1. The first bytes of a handle show whether it is a living cache. */
 #define KVL_CACHE_MAGIC UINT64_C(0x6b766c617a790001)
 
 struct kvlazy_cache {
@@ -34,7 +34,7 @@ struct kvlazy_cache {
     bool is_asked;      /* another cache of its pool asks it to shrink, */
     pthread_t asker;    /* on this thread */
 
-    kvlazy_params params; /* resolved; layers, name, log, host_root and model_tag are not used from here */
+    kvlazy_params params;       /* resolved; layers, name, log, host_root and model_tag are not used from here */
     uint8_t tag[KVL_TAG_BYTES]; /* of the model, params.model_tag_bytes of it; then zeros */
     kvl_log log;
     kvlazy_mem mem;
@@ -53,7 +53,8 @@ struct kvlazy_cache {
     char reason[160]; /* of the last kvlazy_check */
 };
 
-/* Also what callbacks leave of one: the struct is there as long as a call is inside. */
+/* The handle is a cache. False too for what is left of one that a callback destroyed: its struct stays as long as a
+ * call is inside. */
 static inline bool kvl_is_cache(const kvlazy_cache *cache)
 {
     return cache && cache->magic == KVL_CACHE_MAGIC;
@@ -77,6 +78,11 @@ static inline uint32_t kvl_stream_number(const kvlazy_cache *cache, const kvl_st
 static inline kvl_index *kvl_index_of(kvlazy_cache *cache, kvlazy_seq_id seq)
 {
     return kvl_cells_index(&kvl_stream_of(cache, seq)->cells, seq);
+}
+
+static inline kvl_loss *kvl_loss_of(const kvl_group *group, kvlazy_seq_id seq)
+{
+    return &group->losses.loss[seq];
 }
 
 /* Tokens of a sequence went, came by other ways than a batch, or have other positions or owners now: what was decided

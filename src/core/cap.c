@@ -3,9 +3,9 @@
 #include "core/cap.h"
 #include "core/clock.h"
 
-uint32_t kvl_soft_cap(const kvlazy_cache *c, const kvl_stream *stream, uint64_t now_ms)
+uint32_t kvl_soft_cap(const kvlazy_params *params, const kvl_stream *stream, uint64_t now_ms)
 {
-    const kvlazy_params *p = &c->params;
+    const kvlazy_params *p = params;
     uint64_t window = p->slot_shrink_idle_ms ? p->slot_shrink_idle_ms : KVL_NEVER; /* 0: nothing ever decays */
     uint32_t end = kvl_cells_recent_end(&stream->cells, now_ms, window);
 

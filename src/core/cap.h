@@ -5,7 +5,7 @@
 
 #include "core/cache.h"
 
-uint32_t kvl_soft_cap(const kvlazy_cache *cache, const kvl_stream *stream, uint64_t now_ms);
+uint32_t kvl_soft_cap(const kvlazy_params *params, const kvl_stream *stream, uint64_t now_ms);
 
 /* The log tells a cap that changed: one line. */
 void kvl_say_cap(kvlazy_cache *cache, kvl_stream *stream, uint32_t cap);

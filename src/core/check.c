@@ -19,25 +19,24 @@ static kvl_fault check_arenas(const kvl_geometry *g)
 }
 
 /* What is remembered of the bitmaps is what they say. */
-static kvl_fault check_ready(const kvlazy_cache *c, uint32_t s)
+static kvl_fault check_ready(const kvl_rows *rows, uint32_t s)
 {
-    const kvl_row_state *stream = &c->rows.stream[s];
+    const kvl_row_state *stream = &rows->stream[s];
 
     if (stream->ready_begin == stream->ready_end ||
-        kvl_rows_are_touched(&c->rows, s, stream->ready_begin, stream->ready_end))
+        kvl_rows_are_touched(rows, s, stream->ready_begin, stream->ready_end))
         return (kvl_fault){0};
     return (kvl_fault){"a ready cell's page is not touched; cells from, to", stream->ready_begin, stream->ready_end};
 }
 
 /* Rows of live cells are about to be read, or were written: their pages are touched. */
-static kvl_fault check_live_touched(const kvlazy_cache *c, uint32_t s)
+static kvl_fault check_live_touched(const kvl_rows *rows, uint32_t s, const kvl_cells *cells)
 {
-    const kvl_cells *cells = &c->stream[s].cells;
     uint32_t end = cells->used_end, stop;
 
     for (uint32_t i = 0; (i = (uint32_t)kvl_bits_next(cells->used, i, end, true)) < end; i = stop) {
         stop = (uint32_t)kvl_bits_next(cells->used, i, end, false);
-        if (!kvl_rows_are_touched(&c->rows, s, i, stop))
+        if (!kvl_rows_are_touched(rows, s, i, stop))
             return (kvl_fault){"a live cell's page is not touched; run of cells from, to", i, stop};
     }
     return (kvl_fault){0};
@@ -49,14 +48,14 @@ static kvl_fault check_all_due(kvlazy_cache *c)
 {
     if (c->rows.n_refused || kvl_rows_in_arena(&c->rows))
         return (kvl_fault){0}; /* what the host refused waits for its own time */
-    kvl_keep_live(c);
+    kvl_keep_live(c->stream, c->params.n_stream);
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         kvl_cells *cells = &c->stream[s].cells;
 
         for (size_t w = 0; w < kvl_bits_words(cells->n_cell); w++)
             cells->keep[w] |= cells->fallow[w];
     }
-    uint64_t n = kvl_kept_pages(c, true);
+    uint64_t n = kvl_kept_pages(&c->rows, c->stream, true);
     uint64_t n_touched = kvl_rows_touched(&c->rows);
     return n != n_touched ? (kvl_fault){"touched pages, under live or fallow cells", n_touched, n} : (kvl_fault){0};
 }
@@ -85,9 +84,9 @@ static kvl_fault find_fault(kvlazy_cache *c, bool ours_only)
     for (uint32_t s = 0; !fault.what && s < c->params.n_stream; s++)
         fault = kvl_cells_check(&c->stream[s].cells);
     for (uint32_t s = 0; !fault.what && (is_all_ours(c) || !ours_only) && s < c->params.n_stream; s++)
-        fault = check_live_touched(c, s);
+        fault = check_live_touched(&c->rows, s, &c->stream[s].cells);
     for (uint32_t s = 0; !fault.what && s < c->params.n_stream; s++)
-        fault = check_ready(c, s);
+        fault = check_ready(&c->rows, s);
     if (!fault.what)
         fault = check_all_due(c);
     return fault.what ? fault : check_seqs(c);

@@ -7,11 +7,11 @@ uint64_t kvl_now(kvlazy_cache *c)
     return c->group->now_ms = kvl_max(c->group->now_ms, c->mem.now_ms(c->mem.ctx));
 }
 
-uint32_t kvl_group_idle_ms(const kvlazy_cache *c)
+uint32_t kvl_group_idle_ms(const kvl_group *group)
 {
     uint32_t least = 0;
 
-    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (const kvlazy_cache *m = group->first; m; m = m->next)
         if (m->params.slot_shrink_idle_ms && (!least || m->params.slot_shrink_idle_ms < least))
             least = m->params.slot_shrink_idle_ms;
     return least;

@@ -12,7 +12,7 @@
 uint64_t kvl_now(kvlazy_cache *cache);
 
 /* The least idle time of all the group; 0: it never idles. */
-uint32_t kvl_group_idle_ms(const kvlazy_cache *cache);
+uint32_t kvl_group_idle_ms(const kvl_group *group);
 
 /* A poll at this time can matter: a watcher that sleeps until later is woken when the call ends. */
 static inline void kvl_note_due(kvlazy_cache *cache, uint64_t due_ms)
@@ -21,7 +21,7 @@ static inline void kvl_note_due(kvlazy_cache *cache, uint64_t due_ms)
         cache->group->stale_ms = due_ms;
 }
 
-/* Some cell emptied at `now_ms`: decay has something to look at once it has been idle. */
+/* Some cell emptied at `now_ms`: it comes due when the idle time has passed. */
 void kvl_note_fallow(kvlazy_cache *cache, uint64_t now_ms);
 
 /* A stream, or a sequence and its stream, was used: its idle clock starts anew. */

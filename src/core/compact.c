@@ -39,7 +39,8 @@ static bool can_move(const kvlazy_cache *c)
     return !kvl_rows_on_device(&c->rows) && (!kvl_has_engine_cells(c) || (c->engine.ops.move && c->engine.ops.is_used));
 }
 
-/* All the group moves together, but for cells of engines: those of each cache are in a table of its own. */
+/* All caches of a group are moved together. Only a cache whose engine keeps the cells is moved alone, since those are
+ * in a table of its own. */
 static kvlazy_cache *first_mover(const kvlazy_cache *c)
 {
     kvlazy_cache *m = c->group->first;
@@ -54,7 +55,7 @@ static kvlazy_cache *next_mover(const kvlazy_cache *m)
     return kvl_has_engine_cells(m) ? NULL : m->next;
 }
 
-/* What one of those that move together cannot move, none does. */
+/* If one of the caches that move together cannot be moved, none is. */
 bool kvl_can_compact(const kvlazy_cache *c)
 {
     for (const kvlazy_cache *m = first_mover(c); m; m = next_mover(m))
@@ -74,9 +75,8 @@ void kvl_compact_later(kvlazy_cache *c, uint32_t s)
 /* ------------------------------------------------------------------------------------------- one piece */
 
 /* The next moves of a stream, n_most cells of them at most. */
-static void plan_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, piece *p)
+static void plan_piece(const kvl_cells *cells, uint32_t s, uint32_t n_most, piece *p)
 {
-    const kvl_cells *cells = &c->stream[s].cells;
     uint32_t n_used = cells->n_used, to = 0, from = n_used;
 
     p->n_move = 0;
@@ -95,16 +95,15 @@ static void plan_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, piece *p)
     }
 }
 
-static void free_holes(kvlazy_cache *c, uint32_t s, const piece *p, uint64_t stamp)
+static void free_holes(kvl_cells *cells, const piece *p, uint64_t stamp)
 {
     for (uint32_t i = 0; i < p->n_move; i++)
-        kvl_cells_ahead(&c->stream[s].cells, p->to[i].begin, p->to[i].end, stamp);
+        kvl_cells_ahead(cells, p->to[i].begin, p->to[i].end, stamp);
 }
 
 /* What the moves need of our own memory. */
-static int reserve_moves(kvlazy_cache *c, uint32_t s, const piece *p)
+static int reserve_moves(kvl_cells *cells, const piece *p)
 {
-    kvl_cells *cells = &c->stream[s].cells;
     uint32_t n_part = 0;
     int status = KVLAZY_OK;
 
@@ -145,15 +144,15 @@ static void make_moves(kvlazy_cache *c, uint32_t s, const piece *p, uint64_t sta
     c->plan.n_ubatch = 0; /* its slots name cells that hold other tokens now */
 }
 
-/* How many cells every cache of the group has the memory to move: so many, else one at a time, else none. */
+/* How many cells every cache of the group has the memory to move: n_most, else one at a time, else none. */
 static uint32_t affordable(kvlazy_cache *c, uint32_t s, uint32_t n_most)
 {
     bool fits = true;
     piece p;
 
     for (kvlazy_cache *m = first_mover(c); m; m = next_mover(m)) {
-        plan_piece(m, s, n_most, &p);
-        fits = fits && !reserve_moves(m, s, &p);
+        plan_piece(&m->stream[s].cells, s, n_most, &p);
+        fits = fits && !reserve_moves(&m->stream[s].cells, &p);
     }
     if (fits || !n_most)
         return n_most;
@@ -170,7 +169,7 @@ static bool move_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, uint64_t no
 
     n_most = affordable(c, s, n_most);
     for (; m; m = next_mover(m)) {
-        plan_piece(m, s, n_most, &p);
+        plan_piece(&m->stream[s].cells, s, n_most, &p);
         any |= p.n_move > 0;
         if (p.n_move && touch_holes(m, &p))
             break;
@@ -178,9 +177,9 @@ static bool move_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, uint64_t no
     for (kvlazy_cache *k = first_mover(c); k != m; k = next_mover(k)) {
         uint64_t stamp = now_ms - k->params.slot_shrink_idle_ms; /* due at once */
 
-        plan_piece(k, s, n_most, &p); /* the same: nothing moved yet in this one */
+        plan_piece(&k->stream[s].cells, s, n_most, &p); /* the same: nothing moved yet in this one */
         if (m)
-            free_holes(k, s, &p, stamp);
+            free_holes(&k->stream[s].cells, &p, stamp);
         else
             make_moves(k, s, &p, stamp);
         k->decay.fallow_due_ms = p.n_move && k->params.slot_shrink_idle_ms ? now_ms : k->decay.fallow_due_ms;
@@ -191,21 +190,21 @@ static bool move_piece(kvlazy_cache *c, uint32_t s, uint32_t n_most, uint64_t no
 /* ------------------------------------------------------------------------------------------- all of it */
 
 /* As many cells as the largest rows of the group allow, so that all make the same moves. */
-static uint32_t piece_cells(const kvlazy_cache *c)
+static uint32_t piece_cells(const kvl_group *group)
 {
     uint64_t cell_bytes = 1;
 
-    for (const kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (const kvlazy_cache *m = group->first; m; m = m->next)
         cell_bytes = kvl_max(cell_bytes, m->rows.geometry.cell_bytes);
     return (uint32_t)kvl_max(kvl_min(KVL_PIECE_BYTES / cell_bytes, UINT32_MAX), 1);
 }
 
 bool kvl_compact_stream_piece(kvlazy_cache *c, uint32_t s, uint64_t now_ms)
 {
-    return kvl_can_compact(c) && move_piece(c, s, piece_cells(c), now_ms);
+    return kvl_can_compact(c) && move_piece(c, s, piece_cells(c->group), now_ms);
 }
 
-/* Of those that move together, if one of them has to. */
+/* Moves one piece in all caches that move together, if one of them has to be compacted. */
 static bool compact_together(kvlazy_cache *c, uint32_t s, uint64_t now_ms)
 {
     bool compacts = false;

@@ -57,7 +57,7 @@ static int find_cells(kvlazy_cache *c, const transfer *t, kvlazy_seq_id dst, kvl
     uint32_t cell = 0, end = kvl_index_below(held, p1), n_part = 0;
     kvl_stretch run;
 
-    kvl_keep_live(c);
+    kvl_keep_live(c->stream, c->params.n_stream);
     for (uint32_t i = kvl_index_below(held, p0); i < end; i += run.n) {
         run = kvl_index_run(held, i, end);
         kvl_bits_fill(cells->keep, run.cell, (uint64_t)run.cell + run.n, false);
@@ -183,10 +183,10 @@ static void note_copy(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvl
         c->seq[dst].evicted = c->seq[src].evicted;
         kvl_note_activity(c, dst, e->now_ms);
     }
-    if (kvl_window_any_holds(c, src, p0, p1)) {
+    if (kvl_window_any_holds(c->group, src, p0, p1)) {
         kvl_window_copied(c, src, dst, p0, p1);
         kvl_window_refill(c, dst, p1 == INT32_MAX ? 0 : p1, INT32_MAX, e->now_ms); /* where the copy ends */
-    } else if (e->n_removed || kvl_window_any_holds(c, dst, 0, INT32_MAX)) {
+    } else if (e->n_removed || kvl_window_any_holds(c->group, dst, 0, INT32_MAX)) {
         kvl_window_refill(c, dst, p0, p1, e->now_ms);
     }
 }

@@ -2,18 +2,17 @@
 /* cover: see cover.h. */
 #include "core/cover.h"
 
-void kvl_keep_live(kvlazy_cache *c)
+void kvl_keep_live(kvl_stream *stream, uint32_t n_stream)
 {
-    for (uint32_t s = 0; s < c->params.n_stream; s++) {
-        kvl_cells *cells = &c->stream[s].cells;
+    for (kvl_stream *s = stream; s < stream + n_stream; s++) {
+        const kvl_cells *cells = &s->cells;
 
         if (cells->n_cell)
             memcpy(cells->keep, cells->used, kvl_bits_words(cells->n_cell) * sizeof(uint64_t));
-        c->stream[s].keep_end = cells->n_cell;
+        s->keep_end = cells->n_cell;
     }
 }
 
-/* The first cell ≥ from that is kept, or is not; kv_size: none. */
 uint32_t kvl_next_kept(const kvl_stream *stream, uint32_t from, bool kept)
 {
     const kvl_cells *cells = &stream->cells;
@@ -28,13 +27,12 @@ uint32_t kvl_next_kept(const kvl_stream *stream, uint32_t from, bool kept)
     return from < stream->keep_end ? stream->keep_end : from;
 }
 
-/* Pages under what is kept in one lane. `done`: pages below are counted, since rows, lanes and tensors may share one.
- */
-static uint64_t kept_in_lane(kvlazy_cache *c, const kvl_tensor *t, kvl_lane lane, bool touched_only, uint64_t *done)
+/* Pages under what a stream keeps in one of its lanes. Pages below `done` are counted already, since rows, lanes and
+ * tensors may share one. */
+static uint64_t kept_in_lane(const kvlazy_arena *a, const kvl_stream *stream, const kvl_tensor *t, kvl_lane lane,
+                             bool touched_only, uint64_t *done)
 {
-    const kvlazy_arena *a = c->rows.geometry.arena[t->arena];
-    const kvl_stream *stream = &c->stream[lane.stream];
-    uint32_t kv_size = c->params.kv_size, most = kvl_tensor_span_cells(t), end;
+    uint32_t kv_size = stream->cells.kv_size, most = kvl_tensor_span_cells(t), end;
     uint64_t n = 0;
 
     for (uint32_t begin = 0; (begin = kvl_next_kept(stream, begin, true)) < kv_size; begin = end) {
@@ -50,17 +48,20 @@ static uint64_t kept_in_lane(kvlazy_cache *c, const kvl_tensor *t, kvl_lane lane
     return n;
 }
 
-uint64_t kvl_kept_pages(kvlazy_cache *c, bool touched_only)
+uint64_t kvl_kept_pages(const kvl_rows *rows, const kvl_stream *stream, bool touched_only)
 {
-    const kvl_geometry *g = &c->rows.geometry;
+    const kvl_geometry *g = &rows->geometry;
     uint64_t n = 0, done = 0;
 
     for (uint32_t i = 0; i < g->n_host; i++) {
         const kvl_tensor *t = &g->tensor[i];
 
         done = i && g->tensor[i - 1].arena == t->arena ? done : 0;
-        for (uint64_t l = 0; l < (uint64_t)t->n_lane * g->n_stream; l++)
-            n += kept_in_lane(c, t, kvl_tensor_lane(t, g->n_stream, l), touched_only, &done);
+        for (uint64_t l = 0; l < (uint64_t)t->n_lane * g->n_stream; l++) {
+            kvl_lane lane = kvl_tensor_lane(t, g->n_stream, l);
+
+            n += kept_in_lane(g->arena[t->arena], &stream[lane.stream], t, lane, touched_only, &done);
+        }
     }
     return n;
 }

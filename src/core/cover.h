@@ -6,15 +6,16 @@
 #ifndef KVL_COVER_H
 #define KVL_COVER_H
 
-#include "core/cache.h"
+#include "core/stream.h"
+#include "memory/rows.h"
 
 /* keep := live cells, in every stream. */
-void kvl_keep_live(kvlazy_cache *cache);
+void kvl_keep_live(kvl_stream *stream, uint32_t n_stream);
 
 /* The first cell ≥ from that is kept, or is not; kv_size: none. */
 uint32_t kvl_next_kept(const kvl_stream *stream, uint32_t from, bool kept);
 
-/* Pages under the kept cells; all of them or those that are touched. */
-uint64_t kvl_kept_pages(kvlazy_cache *cache, bool touched_only);
+/* Pages under the cells that the streams of these rows keep; all of them or those that are touched. */
+uint64_t kvl_kept_pages(const kvl_rows *rows, const kvl_stream *stream, bool touched_only);
 
 #endif

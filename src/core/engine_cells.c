@@ -11,9 +11,9 @@
 
 /* ------------------------------------------------------------------------------------------- the mirror */
 
-static bool engine_uses(const kvlazy_cache *c, uint32_t s, uint32_t cell)
+static bool engine_uses(const kvl_engine *engine, uint32_t s, uint32_t cell)
 {
-    return !c->engine.ops.is_used || c->engine.ops.is_used(c->engine.ops.ctx, s, cell);
+    return !engine->ops.is_used || engine->ops.is_used(engine->ops.ctx, s, cell);
 }
 
 /* Cells that the open batch touched are in no table yet. */
@@ -26,7 +26,7 @@ static void sync_stream(kvlazy_cache *c, uint32_t s, uint64_t stamp)
     if (kvl_cells_reserve(cells, used_end))
         return; /* what cannot be noted was never touched: nothing of it can be given back */
     for (uint32_t cell = 0; cell < cells->n_cell; cell++) {
-        bool is = cell < used_end && engine_uses(c, s, cell), was = kvl_bit_get(cells->used, cell);
+        bool is = cell < used_end && engine_uses(&c->engine, s, cell), was = kvl_bit_get(cells->used, cell);
 
         if (was && !is && may_empty)
             kvl_cells_empty(cells, cell, stamp);
@@ -100,9 +100,9 @@ static bool may_vacate(const kvlazy_cache *c)
     return kvl_has_engine_cells(c) && c->engine.ops.vacate && c->params.shrink != KVLAZY_SHRINK_KEEP;
 }
 
-static void sync_group(kvlazy_cache *c, uint64_t now_ms)
+static void sync_group(kvl_group *group, uint64_t now_ms)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         kvl_engine_cells_sync(m, now_ms);
 }
 
@@ -110,7 +110,7 @@ void kvl_vacate_begin(kvlazy_cache *c, kvl_vacating *v, const kvl_goal *goal)
 {
     bool by_bytes = goal->kind == KVL_GOAL_BYTES;
 
-    sync_group(c, goal->now_ms);
+    sync_group(c->group, goal->now_ms);
     *v = (kvl_vacating){.goal = *goal, .cache = by_bytes ? c : c->group->first, .picked = c->params.n_stream};
     v->next = by_bytes ? c->params.n_stream : 0;
 }
@@ -126,7 +126,7 @@ void kvl_vacate_answer(kvl_vacating *v, uint32_t n_used, bool kept)
         stream->veto_ms = now_ms + kvl_max(c->params.slot_shrink_idle_ms, 1);
     /* What went here counts as emptied long ago, so that it is due at once; an engine may have emptied others too. */
     sync_stream(c, v->stream, now_ms - c->params.slot_shrink_idle_ms);
-    sync_group(c, now_ms);
+    sync_group(c->group, now_ms);
     uint32_t n_lost = n_used - (uint32_t)kvl_min(n_used, stream->cells.n_used);
     c->counts.evicted_cells += n_lost;
     c->counts.n_evict += n_lost > 0;
@@ -147,9 +147,9 @@ static kvl_evict_state ask_from(kvl_vacating *v, uint32_t s, uint32_t from)
 
 /* ------------------------------------------------------------------------------------------- vacating by count */
 
-static bool is_idle(const kvlazy_cache *c, const kvl_stream *stream, uint64_t now_ms)
+static bool is_idle(const kvlazy_params *params, const kvl_stream *stream, uint64_t now_ms)
 {
-    return kvl_policy_until_idle(now_ms, stream->active_ms, c->params.slot_shrink_idle_ms) == 0;
+    return kvl_policy_until_idle(now_ms, stream->active_ms, params->slot_shrink_idle_ms) == 0;
 }
 
 /* Cells that a stream may hold. */
@@ -157,7 +157,7 @@ static uint32_t target_of(const kvl_vacating *v, uint32_t s)
 {
     if (v->goal.kind == KVL_GOAL_CELLS)
         return v->goal.max_cells;
-    if (v->goal.kind == KVL_GOAL_INITIAL || is_idle(v->cache, &v->cache->stream[s], v->goal.now_ms))
+    if (v->goal.kind == KVL_GOAL_INITIAL || is_idle(&v->cache->params, &v->cache->stream[s], v->goal.now_ms))
         return v->cache->params.kv_size_initial;
     return UINT32_MAX;
 }
@@ -186,7 +186,7 @@ static bool fits_cut(kvlazy_cache *c, uint32_t s, uint32_t end, uint64_t max_byt
 {
     kvl_cells *cells = &c->stream[s].cells;
 
-    kvl_keep_live(c);
+    kvl_keep_live(c->stream, c->params.n_stream);
     kvl_bits_fill(cells->keep, end, cells->n_cell, false);
     return kvl_needed_bytes(c) <= max_bytes;
 }
@@ -234,7 +234,7 @@ static kvl_evict_state vacate_bytes(kvl_vacating *v)
         v->next = n_stream;
         return ask_from(v, s, largest_fit(c, s, v->goal.max_bytes));
     }
-    kvl_keep_live(c);
+    kvl_keep_live(c->stream, c->params.n_stream);
     if (kvl_needed_bytes(c) <= v->goal.max_bytes)
         return KVL_EVICT_READY;
     v->next = longest_idle(v);

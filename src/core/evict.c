@@ -22,7 +22,7 @@ enum { PIECE_STEPS = 1 << 15 }; /* looks at an entry or an owner, a few tens of 
 
 /* ------------------------------------------------------------------------------------------- planning by bytes */
 
-/* keep := as many cells as it has, where they will be once they are moved together. */
+/* keep := as many cells as stay, at the beginning of the stream, where they will be once they are compacted. */
 static void keep_compacted(kvlazy_cache *c)
 {
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
@@ -34,30 +34,30 @@ static void keep_compacted(kvlazy_cache *c)
     }
 }
 
-static bool is_by_count(const kvlazy_cache *c, const kvl_goal *goal)
+static bool is_by_count(const kvlazy_params *params, const kvl_goal *goal)
 {
-    return goal->packs && c->params.n_stream == 1;
+    return goal->compacts && params->n_stream == 1;
 }
 
 /* Whether the pages of what stays fit when the first n_lose cells of the order are gone. */
 static bool fits_without(kvlazy_cache *c, const kvl_goal *goal, uint64_t n_lose)
 {
-    kvl_keep_live(c);
-    if (is_by_count(c, goal)) {
+    kvl_keep_live(c->stream, c->params.n_stream);
+    if (is_by_count(&c->params, goal)) {
         kvl_cells *cells = &c->stream[0].cells;
 
         kvl_bits_fill(cells->keep, 0, cells->n_used - n_lose, true);
         kvl_bits_fill(cells->keep, cells->n_used - n_lose, cells->n_cell, false);
     } else {
         if (n_lose && !c->evict.order) { /* for want of memory the plan is made for each look */
-            kvl_loss_begin(c);
+            kvl_loss_begin(c->group);
             c->group->losses.n_lose = n_lose;
             kvl_take(c, UINT64_MAX);
             kvl_loss_keep_rest(c);
         }
         for (uint64_t i = 0; c->evict.order && i < n_lose; i++)
             kvl_bit_clear(c->stream[c->evict.order[i].stream].cells.keep, c->evict.order[i].cell);
-        if (goal->packs)
+        if (goal->compacts)
             keep_compacted(c);
     }
     return kvl_needed_bytes(c) <= goal->max_bytes;
@@ -75,7 +75,7 @@ static kvl_evict_state start_search(kvlazy_cache *c, kvl_evict *e, uint64_t n_lo
     e->enough = n_lose;
     e->phase = fits ? KVL_EVICT_SEARCH : KVL_EVICT_TAKE; /* what does not suffice is planned already, or will be */
     if (!fits)
-        kvl_loss_forget_order(c);
+        kvl_loss_forget_order(&c->evict);
     return KVL_EVICT_MORE;
 }
 
@@ -86,11 +86,11 @@ static kvl_evict_state start_bytes(kvlazy_cache *c, kvl_evict *e)
 
     plan->n_lose = 0;
     e->phase = KVL_EVICT_TAKE;
-    if (fits_without(c, &(kvl_goal){.max_bytes = plan->goal.max_bytes, .packs = plan->goal.packs}, 0))
+    if (fits_without(c, &(kvl_goal){.max_bytes = plan->goal.max_bytes, .compacts = plan->goal.compacts}, 0))
         return KVL_EVICT_MORE;
     for (uint32_t s = 0; s < c->params.n_stream; s++)
         n_live += c->stream[s].cells.n_used;
-    if (is_by_count(c, &plan->goal))
+    if (is_by_count(&c->params, &plan->goal))
         return start_search(c, e, n_live);
     c->evict.n_order = 0;
     c->evict.order = reallocarray(NULL, n_live + 1, sizeof *c->evict.order);
@@ -114,7 +114,7 @@ static kvl_evict_state search(kvlazy_cache *c, kvl_evict *e)
             e->few = middle;
         return KVL_EVICT_MORE;
     }
-    kvl_loss_begin(c);
+    kvl_loss_begin(c->group);
     plan->n_lose = e->enough;
     e->phase = KVL_EVICT_TAKE;
     return KVL_EVICT_MORE;
@@ -124,7 +124,7 @@ static kvl_evict_state search(kvlazy_cache *c, kvl_evict *e)
 
 static kvl_evict_state start(kvlazy_cache *c, kvl_evict *e)
 {
-    kvl_loss_begin(c);
+    kvl_loss_begin(c->group);
     if (c->group->losses.goal.kind == KVL_GOAL_BYTES)
         return start_bytes(c, e);
     e->phase = KVL_EVICT_TAKE;
@@ -136,7 +136,7 @@ static kvl_evict_state take_all(kvlazy_cache *c, kvl_evict *e, uint64_t until)
     return kvl_take(c, until) ? start_search(c, e, c->evict.n_order) : KVL_EVICT_MORE;
 }
 
-/* What one member loses counts for the next, since it loses the same. */
+/* What one member of the group loses counts for the next one, since that loses the same tokens. */
 static kvl_evict_state take(kvlazy_cache *c, kvl_evict *e, uint64_t until)
 {
     const kvl_losses *plan = &c->group->losses;
@@ -148,7 +148,7 @@ static kvl_evict_state take(kvlazy_cache *c, kvl_evict *e, uint64_t until)
     e->phase = KVL_EVICT_QUESTIONS;
     if (!by_bytes || plan->goal.best_effort || !kvl_take_missing(c, 0))
         return KVL_EVICT_MORE;
-    if (!plan->n_held || is_by_count(c, &plan->goal))
+    if (!plan->n_held || is_by_count(&c->params, &plan->goal))
         return KVL_EVICT_OUT_OF_REACH;
     e->phase = KVL_EVICT_START; /* others than the held ones may suffice, though they are not as many */
     return KVL_EVICT_MORE;
@@ -171,9 +171,9 @@ kvlazy_cache *kvl_evict_asker(kvlazy_cache *c)
 static kvl_evict_state ask(kvlazy_cache *c, kvl_evict *e, kvlazy_seq_id id)
 {
     e->seq = id;
-    e->new_pos_max = kvl_loss_end_of(c, id);
-    kvl_loss_fix(c, id);
-    kvl_loss_note_yes(c, id);
+    e->new_pos_max = kvl_loss_end_of(c->group, id);
+    kvl_loss_fix(c->group, id);
+    kvl_loss_note_yes(c->group, id);
     c->group->losses.loss[id].asked = true;
     e->phase = KVL_EVICT_TAKE;
     return KVL_EVICT_ASK;
@@ -187,21 +187,21 @@ static kvl_evict_state next_question(kvlazy_cache *c, kvl_evict *e)
         kvlazy_seq_id id = kvl_turns_take(&plan->question).seq;
 
         plan->loss[id].listed = false;
-        if (plan->loss[id].fixed || !kvl_loss_any(c, id))
+        if (plan->loss[id].fixed || !kvl_loss_any(c->group, id))
             continue;
         if (plan->n_held)
-            kvl_loss_trim(c, id);
-        if (kvl_loss_is_agreed(c, id)) {
-            kvl_loss_fix(c, id);
-            kvl_loss_note_yes(c, id);
+            kvl_loss_trim(c->group, id);
+        if (kvl_loss_is_agreed(c->group, id)) {
+            kvl_loss_fix(c->group, id);
+            kvl_loss_note_yes(c->group, id);
             continue;
         }
-        if (kvl_loss_any(c, id))
+        if (kvl_loss_any(c->group, id))
             return ask(c, e, id);
         e->phase = KVL_EVICT_TAKE; /* others may have to give what this one does not */
         return KVL_EVICT_MORE;
     }
-    if (!plan->n_held || plan->goal.kind != KVL_GOAL_BYTES || is_by_count(c, &plan->goal))
+    if (!plan->n_held || plan->goal.kind != KVL_GOAL_BYTES || is_by_count(&c->params, &plan->goal))
         return KVL_EVICT_READY;
     e->phase = KVL_EVICT_START; /* other cells go than were counted on */
     return KVL_EVICT_MORE;
@@ -231,30 +231,30 @@ kvl_evict_state kvl_evict_step(kvlazy_cache *c, kvl_evict *e)
     return state;
 }
 
-void kvl_evict_resume(kvlazy_cache *c, kvl_evict *e)
+void kvl_evict_resume(kvl_group *group, kvl_evict *e)
 {
-    if (c->group->losses.n_changed == c->group->n_changed)
+    if (group->losses.n_changed == group->n_changed)
         return;
     e->phase = KVL_EVICT_START;
     e->n_restart++;
 }
 
 /* The answer of on_evict is for all the group. */
-void kvl_evict_answer(kvlazy_cache *c, kvl_evict *e, bool kept)
+void kvl_evict_answer(kvl_group *group, kvl_evict *e, bool kept)
 {
-    bool stale = c->group->losses.n_changed != c->group->n_changed;
+    bool stale = group->losses.n_changed != group->n_changed;
 
     if (kept) {
-        c->group->losses.curbed = true;
-        kvl_loss_forget_yes(c, e->seq);
-        for (kvlazy_cache *m = c->group->first; m; m = m->next)
-            m->seq[e->seq].veto_ms = c->group->losses.goal.now_ms + kvl_max(kvl_group_idle_ms(c), 1);
+        group->losses.curbed = true;
+        kvl_loss_forget_yes(group, e->seq);
+        for (kvlazy_cache *m = group->first; m; m = m->next)
+            m->seq[e->seq].veto_ms = group->losses.goal.now_ms + kvl_max(kvl_group_idle_ms(group), 1);
     }
     if (kept && !stale) {
-        kvl_loss_take_back(c, e->seq);
-        c->group->losses.n_held++;
+        kvl_loss_take_back(group, e->seq);
+        group->losses.n_held++;
     }
-    kvl_evict_resume(c, e);
+    kvl_evict_resume(group, e);
 }
 
 /* ------------------------------------------------------------------------------------------- doing */
@@ -294,7 +294,7 @@ bool kvl_evict_apply(kvlazy_cache *c, const kvl_evict *e, uint64_t stamp)
     return any;
 }
 
-void kvl_evict_end(kvlazy_cache *c)
+void kvl_evict_end(kvl_group *group)
 {
-    kvl_loss_end(c);
+    kvl_loss_end(group);
 }

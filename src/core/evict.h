@@ -23,7 +23,7 @@ typedef struct kvl_evict {
 typedef enum kvl_evict_state {
     KVL_EVICT_MORE,  /* there is more to plan */
     KVL_EVICT_ASK,   /* the caller asks on_evict, and hands the answer to kvl_evict_answer */
-    KVL_EVICT_READY, /* all agreed */
+    KVL_EVICT_READY, /* the plan is whole, and on_evict agreed to all of it */
     KVL_EVICT_OUT_OF_REACH,
 } kvl_evict_state;
 
@@ -34,17 +34,17 @@ void kvl_evict_begin(kvlazy_cache *cache, kvl_evict *evict, const kvl_goal *goal
 kvl_evict_state kvl_evict_step(kvlazy_cache *cache, kvl_evict *evict);
 
 /* The answer to the question of KVL_EVICT_ASK. */
-void kvl_evict_answer(kvlazy_cache *cache, kvl_evict *evict, bool kept);
+void kvl_evict_answer(kvl_group *group, kvl_evict *evict, bool kept);
 
 /* The lock was released between two steps: the plan is made anew if any sequence changed. */
-void kvl_evict_resume(kvlazy_cache *cache, kvl_evict *evict);
+void kvl_evict_resume(kvl_group *group, kvl_evict *evict);
 
 /* Carries the plan out in one cache; the cells are stamped as emptied at `stamp`. A stream that lost some will release
  * all its free pages. Returns whether any did. */
 bool kvl_evict_apply(kvlazy_cache *cache, const kvl_evict *evict, uint64_t stamp);
 
 /* Frees what planning needed. */
-void kvl_evict_end(kvlazy_cache *cache);
+void kvl_evict_end(kvl_group *group);
 
 /* The cache whose on_evict is asked; NULL: none of the group has one. */
 kvlazy_cache *kvl_evict_asker(kvlazy_cache *cache);

@@ -42,7 +42,7 @@ typedef struct kvl_callback {
     struct kvl_callback *next;
 } kvl_callback;
 
-typedef struct kvl_group {
+struct kvl_group {
     pthread_mutex_t lock;
     atomic_uint n_waiting; /* hooks that wait for the lock: a long release stops for them */
     kvlazy_cache *first;   /* oldest first, through cache.next */
@@ -66,7 +66,7 @@ typedef struct kvl_group {
     uint64_t stale_ms;          /* something comes due then, since */
     bool turned_away;           /* the watcher came and had to go: a batch was open, or a question was asked */
     uint64_t pace_ms;           /* not before this time is it woken again for that alone */
-} kvl_group;
+};
 
 /* A new cache joins the group of another, or founds one. KVLAZY_EINVAL, KVLAZY_ENOMEM. */
 int kvl_group_join(kvlazy_cache *with, kvlazy_cache *cache);

@@ -138,7 +138,7 @@ int kvl_hold_touch(kvlazy_cache *c, kvl_hold *h, const kvl_tensor *t, uint32_t b
 /* keep := everything but the tokens [begin, end) whose cells were settled before. */
 static void keep_others(kvlazy_cache *c, const kvl_hold *h, uint32_t begin, uint32_t end)
 {
-    kvl_keep_live(c);
+    kvl_keep_live(c->stream, c->params.n_stream);
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         kvl_cells *cells = &c->stream[s].cells;
 

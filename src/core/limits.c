@@ -20,7 +20,7 @@ static bool watches_machine(const kvlazy_cache *c)
     return c->mem.headroom && c->limits.host_root;
 }
 
-/* The sums are read first: what is taken meanwhile counts twice, rather than not. */
+/* The sums are read before the machine: what other caches take in between then counts twice, and not never. */
 static void look(kvlazy_cache *c, uint64_t now_ms)
 {
     c->limits.look_taken = kvl_rows_counted(&c->rows, KVLAZY_COUNT_TAKEN);
@@ -30,29 +30,29 @@ static void look(kvlazy_cache *c, uint64_t now_ms)
 }
 
 /* What all caches took since the look. Negative: they gave back more, but others may have it by now. */
-static int64_t taken_since(const kvlazy_cache *c)
+static int64_t taken_since(const kvl_limits *limits, const kvl_rows *rows)
 {
-    return (int64_t)(kvl_rows_counted(&c->rows, KVLAZY_COUNT_TAKEN) - c->limits.look_taken);
+    return (int64_t)(kvl_rows_counted(rows, KVLAZY_COUNT_TAKEN) - limits->look_taken);
 }
 
-/* Of what was seen, what all caches took and were promised. */
-static uint64_t bytes_used(const kvlazy_cache *c)
+/* Bytes that all caches took since the look, or are promised. */
+static uint64_t bytes_used(const kvl_limits *limits, const kvl_rows *rows)
 {
-    int64_t since = taken_since(c);
+    int64_t since = taken_since(limits, rows);
 
-    return kvl_rows_counted(&c->rows, KVLAZY_COUNT_PROMISED) + (since > 0 ? (uint64_t)since : 0);
+    return kvl_rows_counted(rows, KVLAZY_COUNT_PROMISED) + (since > 0 ? (uint64_t)since : 0);
 }
 
-static uint64_t bytes_left(const kvlazy_cache *c)
+static uint64_t bytes_left(const kvl_limits *limits, const kvl_rows *rows)
 {
-    return c->limits.look_bytes - kvl_min(c->limits.look_bytes, bytes_used(c));
+    return limits->look_bytes - kvl_min(limits->look_bytes, bytes_used(limits, rows));
 }
 
-/* So much was taken or promised since the look that it says little, with so many bytes on top. */
-static bool is_far_from_look(const kvlazy_cache *c, uint64_t bytes)
+/* The look says little any more: with these bytes, more than LOOK_BYTES were taken or promised since. */
+static bool is_far_from_look(const kvl_limits *limits, const kvl_rows *rows, uint64_t bytes)
 {
     int64_t more =
-        (int64_t)(kvl_rows_counted(&c->rows, KVLAZY_COUNT_PROMISED) - c->limits.look_promised) + taken_since(c);
+        (int64_t)(kvl_rows_counted(rows, KVLAZY_COUNT_PROMISED) - limits->look_promised) + taken_since(limits, rows);
 
     return bytes > LOOK_BYTES || more + (int64_t)bytes > LOOK_BYTES;
 }
@@ -66,9 +66,10 @@ static bool machine_has(kvlazy_cache *c, uint64_t bytes, bool takes)
     uint64_t now_ms = kvl_now(c);
     bool is_old = !c->limits.look_ms || now_ms - c->limits.look_ms >= LOOK_MS;
 
-    if (is_old || (bytes <= bytes_left(c) ? takes && is_far_from_look(c, bytes) : taken_since(c) < 0))
+    if (is_old || (bytes <= bytes_left(&c->limits, &c->rows) ? takes && is_far_from_look(&c->limits, &c->rows, bytes)
+                                                             : taken_since(&c->limits, &c->rows) < 0))
         look(c, now_ms);
-    return bytes <= bytes_left(c);
+    return bytes <= bytes_left(&c->limits, &c->rows);
 }
 
 /* Two caches that ask at the same time are both promised before either looks whether that was too much. */
@@ -77,38 +78,35 @@ static bool machine_promises(kvlazy_cache *c, uint64_t n_page)
     if (!machine_has(c, n_page * kvl_rows_page_bytes(&c->rows), true))
         return false;
     kvl_rows_promise(&c->rows, n_page);
-    if (!watches_machine(c) || bytes_used(c) <= c->limits.look_bytes)
+    if (!watches_machine(c) || bytes_used(&c->limits, &c->rows) <= c->limits.look_bytes)
         return true;
     kvl_rows_promise(&c->rows, -n_page);
     return false;
 }
 
-/* With so many touched pages, how many more these are than are touched or promised. */
-static uint64_t unpromised(const kvlazy_cache *c, uint64_t n_page)
+/* How many pages have to be promised so that n_page are touched or promised. */
+static uint64_t unpromised(const kvl_rows *rows, uint64_t n_page)
 {
-    uint64_t n_had = kvl_rows_touched(&c->rows) + kvl_rows_outstanding(&c->rows);
+    uint64_t n_had = kvl_rows_touched(rows) + kvl_rows_outstanding(rows);
 
     return n_page > n_had ? n_page - n_had : 0;
 }
 
 static bool machine_allows(kvlazy_cache *c, uint64_t n_page)
 {
-    return machine_has(c, unpromised(c, n_page) * kvl_rows_page_bytes(&c->rows), false);
+    return machine_has(c, unpromised(&c->rows, n_page) * kvl_rows_page_bytes(&c->rows), false);
 }
 
 /* ------------------------------------------------------------------------------------------- all limits */
 
-static bool pool_allows(const kvlazy_cache *c, uint64_t n_page)
+static bool pool_allows(const kvl_share *share, uint64_t bytes)
 {
-    uint64_t bytes = n_page * kvl_rows_page_bytes(&c->rows);
-
-    return !c->limits.share.pool || bytes <= c->limits.share.taken_bytes ||
-           bytes - c->limits.share.taken_bytes <= kvl_share_room(&c->limits.share);
+    return !share->pool || bytes <= share->taken_bytes || bytes - share->taken_bytes <= kvl_share_room(share);
 }
 
 bool kvl_limits_take(kvlazy_cache *c, uint64_t n_page)
 {
-    uint64_t n_more = unpromised(c, n_page), bytes = n_page * kvl_rows_page_bytes(&c->rows);
+    uint64_t n_more = unpromised(&c->rows, n_page), bytes = n_page * kvl_rows_page_bytes(&c->rows);
 
     if (!within_budget(c, n_page) || !machine_promises(c, n_more))
         return false;
@@ -125,7 +123,8 @@ bool kvl_limits_any(const kvlazy_cache *c)
 
 bool kvl_limits_allow(kvlazy_cache *c, uint64_t n_page)
 {
-    return within_budget(c, n_page) && machine_allows(c, n_page) && pool_allows(c, n_page);
+    return within_budget(c, n_page) && machine_allows(c, n_page) &&
+           pool_allows(&c->limits.share, n_page * kvl_rows_page_bytes(&c->rows));
 }
 
 void kvl_limits_settle(kvlazy_cache *c)
@@ -148,7 +147,8 @@ uint64_t kvl_limits_missing(kvlazy_cache *c, uint64_t pool_wants, uint64_t machi
     uint64_t has = c->limits.share.taken_bytes + (pool_wants ? kvl_share_room(&c->limits.share) : 0);
     uint64_t missing = pool_wants > has ? pool_wants - has : 0;
 
-    return machine_has(c, machine_wants, false) ? missing : kvl_max(missing, machine_wants - bytes_left(c));
+    return machine_has(c, machine_wants, false) ? missing
+                                                : kvl_max(missing, machine_wants - bytes_left(&c->limits, &c->rows));
 }
 
 int kvl_limits_check(kvlazy_cache *c, uint64_t n_page)
@@ -157,10 +157,10 @@ int kvl_limits_check(kvlazy_cache *c, uint64_t n_page)
     if (!within_budget(c, n_page))
         return KVLAZY_EBUDGET;
     if (!machine_allows(c, n_page)) {
-        c->limits.machine_wants = unpromised(c, n_page) * kvl_rows_page_bytes(&c->rows);
+        c->limits.machine_wants = unpromised(&c->rows, n_page) * kvl_rows_page_bytes(&c->rows);
         return KVLAZY_EBUDGET;
     }
-    if (pool_allows(c, n_page))
+    if (pool_allows(&c->limits.share, n_page * kvl_rows_page_bytes(&c->rows)))
         return KVLAZY_OK;
     c->limits.pool_wants = n_page * kvl_rows_page_bytes(&c->rows); /* others may have some to give */
     return KVLAZY_EBUDGET;

@@ -17,9 +17,9 @@
 #include "core/pool.h"
 
 typedef struct kvl_limits {
-    char *host_root;        /* where the machine's limits are read; NULL: they are not */
-    uint64_t look_bytes;    /* that were free when they were last read */
-    uint64_t look_taken;    /* the sums of all caches then, in bytes */
+    char *host_root;     /* where the machine's limits are read; NULL: they are not */
+    uint64_t look_bytes; /* that were free when they were last read */
+    uint64_t look_taken; /* the sums of all caches then, in bytes */
     uint64_t look_promised;
     uint64_t look_ms;       /* when that was; 0: never */
     kvl_share share;        /* of a pool */

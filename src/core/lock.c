@@ -100,8 +100,8 @@ bool kvl_try_lock(kvlazy_cache *c)
     return true;
 }
 
-/* The embedder's code runs with the lock released. A call that destroys a member waits until it has returned, unless
- * the call comes from that very code. */
+/* A call leaves for the embedder's code, with the lock released. Another call that destroys a member waits until this
+ * code has returned, unless it comes from that very code. */
 static void step_out(kvlazy_cache *c)
 {
     kvl_group *group = c->group;
@@ -218,7 +218,7 @@ static void tell_watcher(kvlazy_cache *c)
     group->watcher->wake(group->watcher->ctx, group->stale_ms - kvl_min(group->stale_ms, group->now_ms));
 }
 
-/* What a cache noted for its sink. */
+/* Hands the lines that a cache noted to its log sink. */
 typedef struct notes {
     const kvlazy_cache *cache;
     kvl_log log;
@@ -268,10 +268,8 @@ void kvl_begin_telling(kvlazy_cache *c)
 }
 
 /* Counts as a hook where it waits: long work of another thread stops for it. */
-void kvl_end_telling(kvlazy_cache *c)
+void kvl_end_telling(kvl_group *group)
 {
-    kvl_group *group = c->group;
-
     if (KVL_UNLIKELY(pthread_mutex_trylock(&group->lock) != 0))
         wait_for_lock(group);
     group->n_entered++;
@@ -284,10 +282,10 @@ void kvl_begin_asking(kvlazy_cache *c)
     kvl_begin_telling(c);
 }
 
-void kvl_end_asking(kvlazy_cache *c)
+void kvl_end_asking(kvl_group *group)
 {
-    kvl_end_telling(c);
-    c->group->asking--;
+    kvl_end_telling(group);
+    group->asking--;
 }
 
 void kvl_begin_callback(kvlazy_cache *c, kvl_callback *callback)
@@ -300,7 +298,7 @@ void kvl_begin_callback(kvlazy_cache *c, kvl_callback *callback)
 
 void kvl_end_callback(kvlazy_cache *c, kvl_callback *callback)
 {
-    kvl_end_asking(c);
+    kvl_end_asking(c->group);
     kvl_callback **at = &c->group->callback;
 
     while (*at != callback)

@@ -35,11 +35,11 @@ static inline bool kvl_hook_waits(const kvlazy_cache *cache)
 
 /* Releases the lock around a question that is asked in the middle of a call; the idle side stays away meanwhile. */
 void kvl_begin_asking(kvlazy_cache *cache);
-void kvl_end_asking(kvlazy_cache *cache);
+void kvl_end_asking(kvl_group *group);
 
 /* The same without keeping the idle side away, for text that a call hands to the sink itself. */
 void kvl_begin_telling(kvlazy_cache *cache);
-void kvl_end_telling(kvlazy_cache *cache);
+void kvl_end_telling(kvl_group *group);
 
 /* The same around callbacks that must not call the cache: what they call returns KVLAZY_EBUSY. `callback` is theirs
  * between the two. */

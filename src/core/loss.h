@@ -35,15 +35,6 @@ typedef struct kvl_losses {
     uint64_t n_changed; /* kvl_group.n_changed when it was begun: it is stale when that moved on */
 } kvl_losses;
 
-/* Of a cell with several owners: how many the plan leaves, and how many of those have nothing above it and may lose it.
- * When all have come so far, the cell goes in the turn of the most recently used one. */
-typedef struct kvl_tally {
-    uint32_t n_left;
-    uint32_t n_here : 30;
-    uint32_t known : 1;
-    uint32_t told : 1; /* the sequence whose turn it is was told, and nothing changed since */
-} kvl_tally;
-
 /* What a sequence loses in one cache, and (at the number of a stream) what that stream loses. */
 typedef struct kvl_part {
     kvlazy_pos low_cut; /* 0: none */
@@ -61,11 +52,11 @@ typedef struct kvl_lost_cell {
 /* One cache's part of a plan. */
 typedef struct kvl_eviction {
     kvl_turns turns;
-    kvl_part *part;     /* [n_seq_max] */
-    kvlazy_seq_id turn; /* whose turn it is; -1: the next one's */
-    uint32_t n_offered; /* sequences that were given a turn so far */
-    uint64_t n_lost;    /* cells that go, of all streams */
-    kvl_tally *tally;   /* [n_tally], by cell; NULL until a shared cell is met. Only a unified cache shares */
+    kvl_part *part;          /* [n_seq_max] */
+    kvlazy_seq_id turn;      /* whose turn it is; -1: the next one's */
+    uint32_t n_offered;      /* sequences that were given a turn so far */
+    uint64_t n_lost;         /* cells that go, of all streams */
+    struct kvl_tally *tally; /* [n_tally], by cell; NULL until a shared cell is met. Only a unified cache shares */
     uint32_t n_tally;
     kvl_lost_cell *order; /* [n_order]: the cells that go, first ones first; NULL: not noted */
     uint64_t n_order;
@@ -78,57 +69,54 @@ int kvl_eviction_init(kvl_eviction *eviction, uint32_t n_seq_max);
 void kvl_eviction_fini(kvl_eviction *eviction);
 
 /* An empty plan for group.losses.goal: what was asked in this call stays asked. */
-void kvl_loss_begin(kvlazy_cache *cache);
+void kvl_loss_begin(kvl_group *group);
 
 /* Frees what only a plan in the making needs, in all the group. */
-void kvl_loss_end(kvlazy_cache *cache);
+void kvl_loss_end(kvl_group *group);
 
 /* keep := the live cells that the plan leaves. */
 void kvl_loss_keep_rest(kvlazy_cache *cache);
 
 /* The order in which cells go is noted no more. */
-void kvl_loss_forget_order(kvlazy_cache *cache);
+void kvl_loss_forget_order(kvl_eviction *eviction);
 
 /* Some of the sequence goes. */
-bool kvl_loss_any(kvlazy_cache *cache, kvlazy_seq_id seq);
+bool kvl_loss_any(kvl_group *group, kvlazy_seq_id seq);
 
 /* The position that a sequence will end at, in all the group or in one cache; -1: nothing is left. */
-kvlazy_pos kvl_loss_end_of(kvlazy_cache *cache, kvlazy_seq_id seq);
+kvlazy_pos kvl_loss_end_of(kvl_group *group, kvlazy_seq_id seq);
 kvlazy_pos kvl_loss_end_in(kvlazy_cache *cache, kvlazy_seq_id seq);
 
 /* Entries of its index in one cache that lie below the cut. */
 uint32_t kvl_loss_n_below(kvlazy_cache *cache, kvlazy_seq_id seq);
 
+/* The plan may still take tokens from the sequence, position by position. One that on_evict agreed about is not meant:
+ * it loses all that was agreed at once. */
+bool kvl_loss_stands(kvlazy_cache *cache, kvlazy_seq_id seq);
+
 /* The sequence waits for its turn, if it may lose anything. */
 void kvl_loss_offer_turn(kvlazy_cache *cache, kvlazy_seq_id seq);
 
-/* The plan leaves a shared cell to owners alone that have come so far. */
-bool kvl_loss_all_here(kvlazy_cache *cache, uint32_t cell, kvlazy_pos pos);
-
-/* Every cell of the sequence's last position, `pos`, goes in its turn. */
-bool kvl_loss_is_turn_of(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos pos);
-
-/* A sequence ends before `pos` from now on, in all the group. joint: others are cut with it, and its sharers are told
- * when all of them are; then cells that it shared, from its last position up to `end`, may be another one's turn. */
-void kvl_loss_cut(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos pos, bool joint);
-void kvl_loss_tell_sharers(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos end);
+/* A sequence ends before `pos` from now on, in all the group. joint: others are cut with it, and the caller tells its
+ * sharers (kvl_tally_tell_sharers) when all of them are. */
+void kvl_loss_cut(kvl_group *group, kvlazy_seq_id seq, kvlazy_pos pos, bool joint);
 
 /* In one cache a sequence loses what it holds below `end`, and shares with none. */
 void kvl_loss_cut_low(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos end);
 
 /* The sequence loses what it loses now, and no more; nothing; or, where vetoes of others made some of it useless, what
  * still frees a cell. */
-void kvl_loss_fix(kvlazy_cache *cache, kvlazy_seq_id seq);
-void kvl_loss_take_back(kvlazy_cache *cache, kvlazy_seq_id seq);
-void kvl_loss_trim(kvlazy_cache *cache, kvlazy_seq_id seq);
+void kvl_loss_fix(kvl_group *group, kvlazy_seq_id seq);
+void kvl_loss_take_back(kvl_group *group, kvlazy_seq_id seq);
+void kvl_loss_trim(kvl_group *group, kvlazy_seq_id seq);
 
-/* A yes of on_evict: notes one for what the sequence loses now, or forgets it; says whether an earlier one holds, which
- * limits the plan, and takes exactly what that agreed to; says whether a loose one is for what the sequence loses now.
- */
-void kvl_loss_note_yes(kvlazy_cache *cache, kvlazy_seq_id seq);
-void kvl_loss_forget_yes(kvlazy_cache *cache, kvlazy_seq_id seq);
-bool kvl_loss_yes_holds(const kvlazy_cache *cache, kvlazy_seq_id seq);
-bool kvl_loss_is_agreed(const kvlazy_cache *cache, kvlazy_seq_id seq);
-void kvl_loss_take_agreed(kvlazy_cache *cache, kvlazy_seq_id seq);
+/* A yes of on_evict: notes one for what the sequence loses now, or forgets it. It holds until the sequence changes,
+ * also for later plans. Says whether an earlier one holds, which limits the plan, and takes exactly what that agreed
+ * to; says whether a loose one is for what the sequence loses now. */
+void kvl_loss_note_yes(kvl_group *group, kvlazy_seq_id seq);
+void kvl_loss_forget_yes(kvl_group *group, kvlazy_seq_id seq);
+bool kvl_loss_yes_holds(const kvl_group *group, kvlazy_seq_id seq);
+bool kvl_loss_is_agreed(const kvl_group *group, kvlazy_seq_id seq);
+void kvl_loss_take_agreed(kvl_group *group, kvlazy_seq_id seq);
 
 #endif

@@ -13,6 +13,13 @@ static bool grow(void *array, size_t item_bytes, uint32_t n)
     return grown != NULL;
 }
 
+int kvl_plan_init(kvl_plan *p, uint32_t n_seq_max, uint32_t n_stream)
+{
+    p->order = calloc(n_seq_max, sizeof *p->order);
+    p->last_run = calloc(n_stream, sizeof *p->last_run);
+    return p->order && p->last_run ? KVLAZY_OK : KVLAZY_ENOMEM;
+}
+
 /* An array that grew while another could not is harmless: `cap` speaks for all. */
 int kvl_plan_reserve(kvl_plan *p, uint32_t n_ubatch, uint32_t n_token, uint32_t n_owner, bool window)
 {
@@ -161,14 +168,13 @@ static int by_place(const void *a, const void *b)
                                   : (r->begin > s->begin) - (r->begin < s->begin);
 }
 
-uint32_t kvl_plan_runs(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end)
+uint32_t kvl_plan_runs(kvl_plan *p, uint32_t token_begin, uint32_t token_end)
 {
-    kvl_plan *p = &c->plan;
     uint32_t n = 0;
     bool ascending = true;
 
     for (uint32_t i = token_begin; i < token_end; i++) {
-        uint32_t *last = &c->stream[p->stream[i]].last_run;
+        uint32_t *last = &p->last_run[p->stream[i]];
 
         if (*last && p->run[*last - 1].end == p->cell[i]) {
             p->run[*last - 1].end++;
@@ -180,7 +186,7 @@ uint32_t kvl_plan_runs(kvlazy_cache *c, uint32_t token_begin, uint32_t token_end
         *last = n;
     }
     for (uint32_t i = 0; i < n; i++)
-        c->stream[p->run[i].stream].last_run = 0;
+        p->last_run[p->run[i].stream] = 0;
     if (!ascending)
         qsort(p->run, n, sizeof *p->run, by_place);
     return n;
@@ -278,6 +284,7 @@ void kvl_plan_fini(kvl_plan *p)
     free(p->owner);
     free(p->victim);
     free(p->run);
+    free(p->last_run);
     free(p->order);
     free(p->oldest);
 }

@@ -48,8 +48,12 @@ typedef struct kvl_plan {
     kvl_run *run;                        /* [cap_token], scratch */
     kvlazy_seq_id *order;                /* [n_seq_max] scratch of prepare: the sequences of the batch */
     kvl_oldest *oldest;                  /* [n_seq_max] scratch of window, each stream's sequences together */
-    kvlazy_seq_id refused_seq;           /* whose token the last prepare refused; -1: none */
+    uint32_t *last_run;        /* [n_stream], 0: while runs are gathered, 1 + the number of the newest of each stream */
+    kvlazy_seq_id refused_seq; /* whose token the last prepare refused; -1: none */
 } kvl_plan;
+
+/* What does not grow with the batch. KVLAZY_ENOMEM: kvl_plan_fini frees what there is. */
+int kvl_plan_init(kvl_plan *plan, uint32_t n_seq_max, uint32_t n_stream);
 
 /* Room for so many. KVLAZY_ENOMEM: unchanged. window: victims are noted too. */
 int kvl_plan_reserve(kvl_plan *plan, uint32_t n_ubatch, uint32_t n_token, uint32_t n_owner, bool window);
@@ -72,7 +76,7 @@ static inline kvlazy_seq_id kvl_plan_first_owner(const kvl_plan *plan, uint32_t 
 }
 
 /* The cells of some planned tokens as runs in plan.run, ascending by stream and cell. Returns how many runs. */
-uint32_t kvl_plan_runs(kvlazy_cache *cache, uint32_t token_begin, uint32_t token_end);
+uint32_t kvl_plan_runs(kvl_plan *plan, uint32_t token_begin, uint32_t token_end);
 
 /* The ubatch of the plan that a slot stands for; NULL: the slot is stale or foreign. */
 kvl_plan_ubatch *kvl_plan_find(kvl_plan *plan, const kvlazy_slot *slot);

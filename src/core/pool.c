@@ -11,7 +11,7 @@ static uint64_t unmet(const kvl_share *share)
     return share->min_bytes > share->taken_bytes ? share->min_bytes - share->taken_bytes : 0;
 }
 
-/* What is taken or kept for the minima of all but one. */
+/* Bytes that are taken, or kept for minima, of all shares but one. */
 static uint64_t promised(const kvlazy_pool *p, const kvl_share *but)
 {
     uint64_t bytes = p->taken_bytes;
@@ -121,7 +121,7 @@ static double over_fair(const kvlazy_pool *p, const kvl_share *share)
     return (double)share->taken_bytes - (double)fair_bytes(p, share);
 }
 
-/* In the order of asking: furthest over first, then oldest. */
+/* Whether a share is asked before another: the one furthest over its fair share first, then the oldest. */
 static bool asked_before(double over_a, uint64_t number_a, double over_b, uint64_t number_b)
 {
     return over_a != over_b ? over_a > over_b : number_a < number_b;
@@ -155,7 +155,7 @@ static kvl_share *find_victim(kvlazy_pool *p, const kvl_want *want, uint64_t nee
         victim = s;
         *floor_bytes = keeps;
     }
-    return all >= need ? victim : NULL; /* else nobody is asked for nothing */
+    return all >= need ? victim : NULL; /* where all together have too little, no cache is asked in vain */
 }
 
 kvl_share *kvl_share_next_victim(kvlazy_pool *p, kvl_want *want, uint64_t *floor_bytes)

@@ -21,25 +21,25 @@ static kvlazy_seq_id owner_of(const kvlazy_ubatch *u, uint32_t i, uint32_t k)
     return u->seq ? u->seq[i] : u->seq_id[i][k];
 }
 
-static int bad(kvlazy_cache *c, uint32_t ubatch, uint32_t token, const char *what, int64_t value)
+static int bad(kvl_log *log, uint32_t ubatch, uint32_t token, const char *what, int64_t value)
 {
-    kvl_log_note(&c->log, KVLAZY_LOG_ERROR, "prepare: ubatch %u token %u: %s %" PRId64, ubatch, token, what, value);
+    kvl_log_note(log, KVLAZY_LOG_ERROR, "prepare: ubatch %u token %u: %s %" PRId64, ubatch, token, what, value);
     return KVLAZY_EINVAL;
 }
 
 static int check_token(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t number, uint32_t i)
 {
     if (u->pos[i] < 0 || u->pos[i] == INT32_MAX)
-        return bad(c, number, i, "position out of range:", u->pos[i]);
+        return bad(&c->log, number, i, "position out of range:", u->pos[i]);
     if (!u->seq && u->n_seq_id && (u->n_seq_id[i] < 1 || u->n_seq_id[i] > KVL_SEQ_MAX))
-        return bad(c, number, i, "number of sequences:", u->n_seq_id[i]);
+        return bad(&c->log, number, i, "number of sequences:", u->n_seq_id[i]);
     if (!u->seq && !u->seq_id[i])
-        return bad(c, number, i, "seq_id is NULL, entry", i);
+        return bad(&c->log, number, i, "seq_id is NULL, entry", i);
     for (uint32_t k = 0; k < n_owner_of(u, i); k++) {
         if (!kvl_is_seq(c, owner_of(u, i, k)))
-            return bad(c, number, i, "sequence out of range:", owner_of(u, i, k));
+            return bad(&c->log, number, i, "sequence out of range:", owner_of(u, i, k));
         if (c->params.n_stream > 1 && owner_of(u, i, k) != owner_of(u, i, 0))
-            return bad(c, number, i, "a second stream's sequence:", owner_of(u, i, k));
+            return bad(&c->log, number, i, "a second stream's sequence:", owner_of(u, i, k));
     }
     return KVLAZY_OK;
 }
@@ -50,7 +50,7 @@ static int measure(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch, u
     *n_token = *n_owner = 0;
     for (uint32_t b = 0; b < n_ubatch; b++) {
         if (!u[b].n_token || !u[b].pos || (!u[b].seq && !u[b].seq_id))
-            return bad(c, b, 0, "no tokens, pos or sequences; n_token:", u[b].n_token);
+            return bad(&c->log, b, 0, "no tokens, pos or sequences; n_token:", u[b].n_token);
         for (uint32_t i = 0; i < u[b].n_token; i++) {
             int status = check_token(c, &u[b], b, i);
 
@@ -60,7 +60,7 @@ static int measure(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch, u
         }
         *n_token += u[b].n_token;
     }
-    return *n_token > INT32_MAX || *n_owner > INT32_MAX ? bad(c, 0, 0, "tokens in one batch:", (int64_t)*n_token)
+    return *n_token > INT32_MAX || *n_owner > INT32_MAX ? bad(&c->log, 0, 0, "tokens in one batch:", (int64_t)*n_token)
                                                         : KVLAZY_OK;
 }
 
@@ -78,8 +78,8 @@ static bool waits_for_rotation(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t
 
 /* ------------------------------------------------------------------------------------------- positions */
 
-/* One more token of a sequence. Answers false when it breaks a sequence that has tokens; what a sequence
- * without tokens may do is known only when the whole batch was seen. */
+/* Notes one more token of a sequence. Returns false when it does not continue a sequence that has tokens. Where a
+ * sequence without tokens may start is known only when the whole batch was seen. */
 static bool follow(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, uint32_t *n_seq)
 {
     const kvl_index *index = kvl_index_of(c, id);
@@ -105,7 +105,7 @@ static bool follow(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, uint32_t *
     return true;
 }
 
-/* Writes the owners of a token down, each once, with what apply must find of them. */
+/* Writes into the plan the owners of a token, each once, and where apply must find that each sequence ends. */
 static bool follow_owners(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t number, uint32_t i, uint32_t *n_seq)
 {
     kvl_plan *p = &c->plan;
@@ -162,10 +162,10 @@ static uint32_t position_runs(kvl_plan *p, kvlazy_seq_id id)
 }
 
 /* Positions in any order must still be all of [low, high]. Restores only, so sorting is fine. */
-static bool has_gap(kvlazy_cache *c, kvlazy_seq_id id)
+static bool has_gap(kvl_plan *plan, kvlazy_seq_id id)
 {
-    kvl_run *run = c->plan.run; /* scratch */
-    uint32_t n = position_runs(&c->plan, id), end = INT32_MAX;
+    kvl_run *run = plan->run; /* scratch */
+    uint32_t n = position_runs(plan, id), end = INT32_MAX;
 
     qsort(run, n, sizeof *run, by_begin);
     for (uint32_t i = 0; i < n; i++) {
@@ -176,7 +176,7 @@ static bool has_gap(kvlazy_cache *c, kvlazy_seq_id id)
     return false;
 }
 
-/* A sequence without tokens starts anywhere, unless the engine may believe in tokens that are not there. */
+/* A sequence without tokens may start at any position, unless the engine may believe that it still has tokens. */
 static bool starts_badly(kvlazy_cache *c, kvlazy_seq_id id)
 {
     const kvl_seq *s = &c->seq[id];
@@ -184,7 +184,7 @@ static bool starts_badly(kvlazy_cache *c, kvlazy_seq_id id)
     if (kvl_index_of(c, id)->n)
         return false;
     return kvl_seq_must_start_anew(c, id) || !kvl_window_may_start(c, id, s->planned_low) ||
-           (s->unordered && has_gap(c, id));
+           (s->unordered && has_gap(&c->plan, id));
 }
 
 static int check_positions(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch, uint32_t *n_seq)
@@ -273,7 +273,7 @@ int kvl_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch,
 
     p->refused_seq = -1;
     p->n_ubatch = 0;
-    kvl_limits_settle(c); /* a plan that is replaced takes nothing */
+    kvl_limits_settle(c); /* a plan that is replaced needs nothing of the limits any more */
     int status = ubatch && n_ubatch && slots ? make_plan(c, ubatch, n_ubatch) : KVLAZY_EINVAL;
     if (status)
         return status;
@@ -284,7 +284,7 @@ int kvl_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch,
             .cell = p->cell + p->ubatch[b].token_begin,
         };
     p->n_ubatch = n_ubatch;
-    kvl_batch_open(c);
+    kvl_batch_open(c->group);
     p->batch = c->group->n_opened;
     p->entered = c->group->n_entered;
     return KVLAZY_OK;
@@ -296,7 +296,7 @@ void kvl_prepare_refused(kvlazy_cache *c, int status, uint32_t n_ubatch)
     kvl_log_note(&c->log, status == KVLAZY_EINVAL ? KVLAZY_LOG_ERROR : KVLAZY_LOG_DEBUG,
                  "prepare: %u ubatches refused, sequence %" PRId32 ": %s", n_ubatch, c->plan.refused_seq,
                  kvlazy_status_message(status));
-    kvl_batch_close(c);
-    if (kvl_batch_is_due(c)) /* what was applied before is stamped by the next look, if no end_batch follows */
+    kvl_batch_close(c->group);
+    if (kvl_batch_is_due(c->group)) /* what was applied before is stamped by the next look, if no end_batch follows */
         kvl_note_due(c, c->group->now_ms);
 }

@@ -12,7 +12,7 @@
 /* Makes the plan, fills the slots and opens a batch. A refusal leaves no plan. */
 int kvl_prepare(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots);
 
-/* A refusal stands: counts and logs it, and closes the batch. */
+/* A batch is refused for good: counts and logs that, and closes the batch. */
 void kvl_prepare_refused(kvlazy_cache *cache, int status, uint32_t n_ubatch);
 
 #endif

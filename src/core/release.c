@@ -58,7 +58,7 @@ static bool take_cell(allowance *left, bool begins_run, uint64_t spans)
     return true;
 }
 
-/* What moves soon goes into the holes of its stream, and their pages stay until then. */
+/* Cells that are compacted soon go into the holes of their stream, so the pages of these holes stay until then. */
 static uint64_t least_age(const kvl_stream *stream, uint64_t min_age, uint64_t now_ms)
 {
     if (stream->drains)
@@ -75,7 +75,7 @@ static bool keep_young(kvlazy_cache *c, uint64_t min_age, uint64_t now_ms)
 
     count_spans(&c->rows.geometry, &of_run, &of_cell);
     allowance left = {kvl_max(KVL_PIECE_BYTES / cell_bytes, 1), kvl_max(PIECE_SPANS, of_run + of_cell), PIECE_RUNS};
-    kvl_keep_live(c);
+    kvl_keep_live(c->stream, c->params.n_stream);
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         kvl_cells *cells = &c->stream[s].cells;
         uint64_t least = least_age(&c->stream[s], min_age, now_ms);
@@ -118,9 +118,8 @@ static bool looks_everywhere(const kvlazy_cache *c, uint32_t s, bool everything)
 }
 
 /* The next dead run of a stream between its edges, from `from` on; begin is last_dead_begin: there is none. */
-static kvl_run next_run(kvlazy_cache *c, uint32_t s, uint32_t from, bool everywhere)
+static kvl_run next_run(const kvl_stream *stream, uint32_t s, uint32_t from, bool everywhere)
 {
-    const kvl_stream *stream = &c->stream[s];
     const kvl_cells *cells = &stream->cells;
     uint32_t i = (uint32_t)kvl_max(from, stream->first_dead_end), end = stream->last_dead_begin;
 
@@ -145,7 +144,7 @@ static bool find_runs(kvlazy_cache *c, uint32_t *s, uint32_t *cell, bool everyth
         bool everywhere = looks_everywhere(c, *s, everything);
 
         for (;;) {
-            kvl_run run = next_run(c, *s, *cell, everywhere);
+            kvl_run run = next_run(&c->stream[*s], *s, *cell, everywhere);
             if (run.begin == c->stream[*s].last_dead_begin)
                 break;
             if (dead->n == PIECE_RUNS)
@@ -168,10 +167,8 @@ typedef struct walk {
 } walk;
 
 /* Bytes of one arena are offered to it, or only looked at. */
-static void offer(kvlazy_cache *c, walk *w, uint32_t arena, kvl_span bytes, uint64_t read_end)
+static void offer(walk *w, kvlazy_arena *a, kvl_span bytes, uint64_t read_end)
 {
-    kvlazy_arena *a = c->rows.geometry.arena[arena];
-
     if (w->counts_only)
         w->n_page += kvl_bits_count(a->touched, kvl_page_ceil(a, bytes.begin), kvl_page_floor(a, bytes.end));
     else
@@ -195,7 +192,7 @@ static void offer_span(kvlazy_cache *c, walk *w, const kvl_tensor *t, kvl_lane l
     if (w->dead.end != bytes.begin)
         w->dead.begin = bytes.begin;
     w->dead.end = bytes.end;
-    offer(c, w, t->arena,
+    offer(w, c->rows.geometry.arena[t->arena],
           (kvl_span){kvl_max(w->dead.begin, kvl_round_down(bytes.begin, page_bytes)), kvl_min(bytes.end, looked)},
           read_end > begin ? kvl_lane_span(t, lane.base, begin, read_end).end : 0);
 }
@@ -317,11 +314,11 @@ uint64_t kvl_spare_pages(kvlazy_cache *c)
 
 uint64_t kvl_needed_pages(kvlazy_cache *c)
 {
-    uint64_t n = kvl_kept_pages(c, false);
+    uint64_t n = kvl_kept_pages(&c->rows, c->stream, false);
 
     if (KVL_LIKELY(!kvl_rows_in_arena(&c->rows)))
         return n;
-    return n + kvl_rows_touched(&c->rows) - kvl_kept_pages(c, true) - kvl_spare_pages(c);
+    return n + kvl_rows_touched(&c->rows) - kvl_kept_pages(&c->rows, c->stream, true) - kvl_spare_pages(c);
 }
 
 uint64_t kvl_needed_bytes(kvlazy_cache *c)
@@ -332,9 +329,8 @@ uint64_t kvl_needed_bytes(kvlazy_cache *c)
 /* ------------------------------------------------------------------------------------------- settling */
 
 /* The next run of fallow cells that are not kept; begin is n_cell: there is none. */
-static kvl_run next_due(const kvlazy_cache *c, uint32_t s, uint32_t from)
+static kvl_run next_due(const kvl_cells *cells, uint32_t s, uint32_t from)
 {
-    const kvl_cells *cells = &c->stream[s].cells;
     uint32_t n_cell = cells->n_cell, i = kvl_cells_next_fallow(cells, from);
 
     while (i < n_cell && kvl_bit_get(cells->keep, i))
@@ -345,7 +341,7 @@ static kvl_run next_due(const kvlazy_cache *c, uint32_t s, uint32_t from)
     return (kvl_run){s, i, (uint32_t)kvl_bits_next(cells->keep, i, end, true)};
 }
 
-/* What lies on pages that stayed, at the edges or because the host refused, is zeroed by hand. */
+/* Zeroes by hand the rows on pages that stayed, because a kept row lies there too or because the host refused. */
 static void settle_stream(kvlazy_cache *c, uint32_t s)
 {
     kvl_cells *cells = &c->stream[s].cells;
@@ -354,7 +350,7 @@ static void settle_stream(kvlazy_cache *c, uint32_t s)
 
     do {
         for (due.n = 0; due.n < PIECE_RUNS; due.run[due.n++] = run) {
-            run = next_due(c, s, run.end);
+            run = next_due(cells, s, run.end);
             if (run.begin == cells->n_cell)
                 break;
         }
@@ -365,7 +361,7 @@ static void settle_stream(kvlazy_cache *c, uint32_t s)
     } while (due.n == PIECE_RUNS);
 }
 
-/* Fallow cells that are not kept are dealt with: nothing will look at them again. */
+/* Fallow cells that are not kept become settled: no later release looks at them again. */
 static void settle(kvlazy_cache *c, bool more)
 {
     for (uint32_t s = 0; s < c->params.n_stream; s++) {

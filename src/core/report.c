@@ -19,7 +19,7 @@ void kvl_report_end(kvlazy_cache *c, uint64_t now_ms, bool idle)
     char given[KVL_HUMAN_BYTES], left[KVL_HUMAN_BYTES];
 
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
-        uint32_t cap = kvl_soft_cap(c, &c->stream[s], now_ms);
+        uint32_t cap = kvl_soft_cap(&c->params, &c->stream[s], now_ms);
 
         from += c->stream[s].cap_said;
         to += cap;

@@ -74,7 +74,8 @@ static bool remove_range(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvla
         c->seq[seq].evicted = false;
         c->seq[seq].lost_end = 0;
     }
-    if (n || kvl_window_any_holds(c, seq, 0, INT32_MAX)) /* else nothing was removed, here or in a linked cache */
+    if (n ||
+        kvl_window_any_holds(c->group, seq, 0, INT32_MAX)) /* else nothing was removed, here or in a linked cache */
         kvl_window_refill(c, seq, p0, p1, now_ms);
     return n > 0;
 }
@@ -141,8 +142,8 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
 
 /* ------------------------------------------------------------------------------------------- moving positions */
 
-/* Tokens [begin, end) of a sequence are about to move, in every sequence that owns them: each of these changes, and what
- * of it is still to be settled cannot be told by position any more. */
+/* Tokens [begin, end) of a sequence are about to move, in every sequence that owns them: each of these changes, and
+ * what of it is still to be settled cannot be told by position any more. */
 static void note_motion(kvlazy_cache *c, kvlazy_seq_id seq, uint32_t begin, uint32_t end)
 {
     const kvl_cells *cells = &kvl_stream_of(c, seq)->cells;

@@ -53,10 +53,10 @@ static inline void kvl_seq_mark_moved(kvl_seq *seq)
 /* A range as the caller says it becomes positions [*p0, *p1). Returns false when it is empty. */
 bool kvl_normalise_range(kvlazy_pos *p0, kvlazy_pos *p1);
 
-/* Some K of some stream waits to be rotated. */
+/* K of some cell waits to be rotated, since its position was shifted. */
 bool kvl_waits_for_rotation(const kvlazy_cache *cache);
 
-/* It has no tokens, the engine may believe that it has, and the plan does not start it at 0. */
+/* The sequence has no tokens, the engine may believe that it has, and the plan does not start it at 0. */
 bool kvl_seq_must_start_anew(kvlazy_cache *cache, kvlazy_seq_id seq);
 
 /* KVLAZY_SHRINK_WHOLE is kept: a call that takes or copies [p0, p1) of the sequence would leave part of it. */

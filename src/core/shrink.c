@@ -19,11 +19,11 @@
 #include "core/report.h"
 #include "core/window.h"
 
-enum { MOST_RESTARTS = 8 }; /* of a plan that other calls make stale; then it is finished without giving way */
+enum { MOST_RESTARTS = 8 }; /* so often other calls may make a plan stale; then it is finished without giving way */
 
-bool kvl_shrink_is_barred(const kvlazy_cache *c)
+bool kvl_shrink_is_barred(const kvl_group *group)
 {
-    return c->group->open || c->group->asking;
+    return group->open || group->asking;
 }
 
 static bool has_ceiling(const kvl_shrink *s)
@@ -31,8 +31,8 @@ static bool has_ceiling(const kvl_shrink *s)
     return s->why == KVL_SHRINK_BUDGET || s->why == KVL_SHRINK_POOL;
 }
 
-/* What it does when a hook waits, once nothing is planned any more: a poll stops, for another one comes; a trim lets
- * the hook go first; a lowered budget goes on, for a batch before the new limit holds would know the old one. */
+/* What a shrink does when a hook waits, once its plan is made. A poll stops, since another poll comes. A trim lets the
+ * hook go first. A lowered budget goes on, since a batch that came between would still be placed by the old limit. */
 static bool stops_for_hooks(const kvl_shrink *s)
 {
     return s->why == KVL_SHRINK_IDLE || s->why == KVL_SHRINK_EARLY;
@@ -46,7 +46,7 @@ static bool gives_way(const kvl_shrink *s)
 static kvl_shrink_next end(kvlazy_cache *c, kvl_shrink *s, int status)
 {
     if (!kvl_has_engine_cells(c))
-        kvl_evict_end(c);
+        kvl_evict_end(c->group);
     s->status = status;
     s->phase = KVL_SHRINK_ENDED;
     return KVL_SHRINK_DONE;
@@ -59,10 +59,10 @@ void kvl_shrink_stop(kvlazy_cache *c, kvl_shrink *s, int status)
 
 /* ------------------------------------------------------------------------------------------- beginning */
 
-/* No stream of the group was active for a while, if not for all of the idle time. */
-static bool rests(const kvlazy_cache *c, uint64_t now_ms)
+/* No stream of the group was active for an eighth of the idle time. */
+static bool rests(const kvl_group *group, uint64_t now_ms)
 {
-    for (const kvlazy_cache *m = c->group->first; m; m = m->next) {
+    for (const kvlazy_cache *m = group->first; m; m = m->next) {
         uint32_t idle_ms = m->params.slot_shrink_idle_ms;
         uint32_t while_ms = idle_ms ? (uint32_t)kvl_max(idle_ms / 8, 1) : 0; /* 0: it never rests */
 
@@ -73,9 +73,9 @@ static bool rests(const kvlazy_cache *c, uint64_t now_ms)
     return true;
 }
 
-static void begin_reports(kvlazy_cache *c)
+static void begin_reports(kvl_group *group)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         kvl_report_begin(m);
 }
 
@@ -101,7 +101,7 @@ static kvl_goal goal_of(kvlazy_cache *c, kvl_shrink_why why, uint64_t limit, uin
     if (why == KVL_SHRINK_BUDGET || why == KVL_SHRINK_POOL) {
         goal.kind = KVL_GOAL_BYTES;
         goal.max_bytes = limit;
-        goal.packs = kvl_can_compact(c);
+        goal.compacts = kvl_can_compact(c);
         goal.idle_only = goal.best_effort = why == KVL_SHRINK_POOL;
     }
     return goal;
@@ -110,7 +110,7 @@ static kvl_goal goal_of(kvlazy_cache *c, kvl_shrink_why why, uint64_t limit, uin
 void kvl_shrink_begin(kvlazy_cache *c, kvl_shrink *s, kvl_shrink_why why, uint64_t limit, uint64_t now_ms)
 {
     *s = (kvl_shrink){.why = why, .goal = goal_of(c, why, limit, now_ms), .n_opened = c->group->n_opened};
-    if (why == KVL_SHRINK_EARLY && !rests(c, now_ms)) {
+    if (why == KVL_SHRINK_EARLY && !rests(c->group, now_ms)) {
         end(c, s, KVLAZY_EBUSY);
         return;
     }
@@ -119,7 +119,7 @@ void kvl_shrink_begin(kvlazy_cache *c, kvl_shrink *s, kvl_shrink_why why, uint64
         return;
     }
     if (why == KVL_SHRINK_CELLS)
-        begin_reports(c);
+        begin_reports(c->group);
     if (why == KVL_SHRINK_CELLS && !limit)
         s->phase = KVL_SHRINK_DROPS; /* no token goes */
     else
@@ -128,9 +128,9 @@ void kvl_shrink_begin(kvlazy_cache *c, kvl_shrink *s, kvl_shrink_why why, uint64
 
 /* ------------------------------------------------------------------------------------------- planning */
 
-static bool was_batch_opened(const kvlazy_cache *c, const kvl_shrink *s)
+static bool was_batch_opened(const kvl_group *group, const kvl_shrink *s)
 {
-    return c->group->open || c->group->n_opened != s->n_opened;
+    return group->open || group->n_opened != s->n_opened;
 }
 
 static kvl_shrink_next plan(kvlazy_cache *c, kvl_shrink *s)
@@ -153,30 +153,30 @@ static kvl_shrink_next plan(kvlazy_cache *c, kvl_shrink *s)
 
 void kvl_shrink_answer(kvlazy_cache *c, kvl_shrink *s, bool kept)
 {
-    kvl_window_follow_group(c);
+    kvl_window_follow_group(c->group);
     if (kvl_has_engine_cells(c))
         kvl_vacate_answer(&s->vacating, s->n_vacated, kept);
     else
-        kvl_evict_answer(c, &s->evict, kept);
-    if (was_batch_opened(c, s))
+        kvl_evict_answer(c->group, &s->evict, kept);
+    if (was_batch_opened(c->group, s))
         end(c, s, KVLAZY_EBUSY);
 }
 
 /* ------------------------------------------------------------------------------------------- dropping tokens */
 
 /* Every sequence of the stream has been idle, for the first time since it was active. */
-static bool came_to_rest(const kvlazy_cache *c, const kvl_stream *stream, uint64_t now_ms)
+static bool came_to_rest(const kvlazy_params *params, const kvl_stream *stream, uint64_t now_ms)
 {
-    return stream->awake && kvl_policy_until_idle(now_ms, stream->active_ms, c->params.slot_shrink_idle_ms) == 0;
+    return stream->awake && kvl_policy_until_idle(now_ms, stream->active_ms, params->slot_shrink_idle_ms) == 0;
 }
 
-/* Streams that came to rest or lost tokens are moved together, and what was only read of them goes too. */
+/* Streams that came to rest or lost tokens are to be compacted. Their pages that were only read go too. */
 static void look_at_rest(kvlazy_cache *c, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < c->params.n_stream; i++) {
         kvl_stream *stream = &c->stream[i];
 
-        stream->rested = came_to_rest(c, stream, now_ms);
+        stream->rested = came_to_rest(&c->params, stream, now_ms);
         stream->rests |= stream->rested;
         stream->awake &= !stream->rested;
         stream->ensured = stream->rested ? 0 : stream->ensured;
@@ -208,28 +208,28 @@ static bool has_more_to_lose(kvlazy_cache *c, const kvl_goal *goal)
 }
 
 /* A poll: evicted cells count as emptied long ago, so that a release that stopped goes on with them. */
-static void drop_idle(kvlazy_cache *c, kvl_shrink *s)
+static void drop_idle(kvl_group *group, kvl_shrink *s)
 {
     uint64_t now_ms = s->goal.now_ms;
     bool dropped = false;
 
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
+    for (kvlazy_cache *m = group->first; m; m = m->next) {
         kvl_report_begin(m);
         dropped |= drop_planned(m, s, now_ms - m->params.slot_shrink_idle_ms);
         look_at_rest(m, now_ms);
     }
-    for (kvlazy_cache *m = dropped ? c->group->first : NULL; m; m = m->next)
+    for (kvlazy_cache *m = dropped ? group->first : NULL; m; m = m->next)
         s->more |= has_more_to_lose(m, &s->goal);
 }
 
-static void drop_on_request(kvlazy_cache *c, const kvl_shrink *s)
+static void drop_on_request(kvl_group *group, const kvl_shrink *s)
 {
     if (s->why != KVL_SHRINK_CELLS)
-        begin_reports(c);
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+        begin_reports(group);
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         drop_planned(m, s, s->goal.now_ms);
-    for (kvlazy_cache *m = c->group->first; m; m = m->next) {
-        kvl_engine_cells_sync(m, c->group->now_ms);
+    for (kvlazy_cache *m = group->first; m; m = m->next) {
+        kvl_engine_cells_sync(m, group->now_ms);
         for (uint32_t i = 0; i < m->params.n_stream; i++)
             kvl_compact_later(m, i);
     }
@@ -238,10 +238,10 @@ static void drop_on_request(kvlazy_cache *c, const kvl_shrink *s)
 static kvl_shrink_next drop(kvlazy_cache *c, kvl_shrink *s)
 {
     if (s->why == KVL_SHRINK_IDLE)
-        drop_idle(c, s);
+        drop_idle(c->group, s);
     else
-        drop_on_request(c, s);
-    kvl_evict_end(c);
+        drop_on_request(c->group, s);
+    kvl_evict_end(c->group);
     s->stream = 0;
     s->phase = KVL_SHRINK_COMPACTS;
     return KVL_SHRINK_MORE;
@@ -250,40 +250,40 @@ static kvl_shrink_next drop(kvlazy_cache *c, kvl_shrink *s)
 /* ------------------------------------------------------------------------------------------- giving way */
 
 /* What is left is for the next poll, or end of a batch. */
-static void make_due(kvlazy_cache *c, const kvl_shrink *s)
+static void make_due(kvl_group *group, const kvl_shrink *s)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         kvl_decay_make_due(m, s->goal.now_ms);
 }
 
 static kvl_shrink_next give_way(kvlazy_cache *c, const kvl_shrink *s)
 {
-    make_due(c, s);
+    make_due(c->group, s);
     return KVL_SHRINK_GIVE_WAY;
 }
 
 /* If the hook opened a batch, the rest is due when that ends. */
 void kvl_shrink_resume(kvlazy_cache *c, kvl_shrink *s)
 {
-    kvl_window_follow_group(c);
+    kvl_window_follow_group(c->group);
     if (s->phase == KVL_SHRINK_PLANS) {
-        if (was_batch_opened(c, s))
+        if (was_batch_opened(c->group, s))
             end(c, s, KVLAZY_EBUSY);
         else
-            kvl_evict_resume(c, &s->evict);
+            kvl_evict_resume(c->group, &s->evict);
         return;
     }
     s->stream = 0;
     s->at = c->group->first; /* the group may be another one now */
-    if (kvl_shrink_is_barred(c))
+    if (kvl_shrink_is_barred(c->group))
         end(c, s, KVLAZY_OK);
 }
 
 /* ------------------------------------------------------------------------------------------- moving cells */
 
-static void begin_release(kvlazy_cache *c, kvl_shrink *s)
+static void begin_release(kvl_group *group, kvl_shrink *s)
 {
-    s->at = c->group->first;
+    s->at = group->first;
     s->phase = s->why == KVL_SHRINK_IDLE ? KVL_SHRINK_LOOKS : KVL_SHRINK_RELEASES;
 }
 
@@ -293,9 +293,9 @@ static kvl_shrink_next compact(kvlazy_cache *c, kvl_shrink *s)
 
     if (waits && stops_for_hooks(s)) {
         s->more = true;
-        begin_release(c, s);
+        begin_release(c->group, s);
     } else if (!kvl_compact_piece(c, &s->stream, s->goal.now_ms)) {
-        begin_release(c, s);
+        begin_release(c->group, s);
     } else if (waits && gives_way(s)) {
         return give_way(c, s);
     }
@@ -366,10 +366,10 @@ static kvl_shrink_next release_idle(kvlazy_cache *c, kvl_shrink *s)
 
 /* ------------------------------------------------------------------------------------------- all free pages */
 
-static kvl_shrink_next stop_early(kvlazy_cache *c, kvl_shrink *s)
+static kvl_shrink_next stop_early(kvl_group *group, kvl_shrink *s)
 {
     kvl_report_end(s->at, s->goal.now_ms, false);
-    make_due(c, s);
+    make_due(group, s);
     s->at = NULL;
     return KVL_SHRINK_MORE;
 }
@@ -377,7 +377,7 @@ static kvl_shrink_next stop_early(kvlazy_cache *c, kvl_shrink *s)
 static kvl_shrink_next release_free(kvlazy_cache *c, kvl_shrink *s)
 {
     if (kvl_hook_waits(c) && s->why == KVL_SHRINK_EARLY)
-        return stop_early(c, s);
+        return stop_early(c->group, s);
     if (kvl_release_free_piece(s->at, s->goal.now_ms))
         return kvl_hook_waits(c) && gives_way(s) ? give_way(c, s) : KVL_SHRINK_MORE;
     kvl_report_end(s->at, s->goal.now_ms, false);
@@ -394,9 +394,9 @@ static kvl_shrink_next release(kvlazy_cache *c, kvl_shrink *s)
     return KVL_SHRINK_MORE;
 }
 
-static void shrink_bookkeeping(kvlazy_cache *c)
+static void shrink_bookkeeping(kvl_group *group)
 {
-    for (kvlazy_cache *m = kvl_shrink_is_barred(c) ? NULL : c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = kvl_shrink_is_barred(group) ? NULL : group->first; m; m = m->next)
         kvl_bookkeeping_shrink(m);
 }
 
@@ -404,10 +404,10 @@ static void shrink_bookkeeping(kvlazy_cache *c)
 static kvl_shrink_next finish(kvlazy_cache *c, kvl_shrink *s)
 {
     if (s->why == KVL_SHRINK_CELLS)
-        shrink_bookkeeping(c);
-    if (!has_ceiling(s) || !s->goal.packs || kvl_rows_touched_bytes(&c->rows) <= s->goal.max_bytes)
+        shrink_bookkeeping(c->group);
+    if (!has_ceiling(s) || !s->goal.compacts || kvl_rows_touched_bytes(&c->rows) <= s->goal.max_bytes)
         return end(c, s, KVLAZY_OK);
-    s->goal.packs = false;
+    s->goal.compacts = false;
     s->n_opened = c->group->n_opened;
     begin_plan(c, s);
     return KVL_SHRINK_MORE;
@@ -442,43 +442,4 @@ void kvl_shrink_free(kvlazy_cache *c, uint64_t max_bytes, uint64_t now_ms)
     while (kvl_rows_touched_bytes(&c->rows) > max_bytes && kvl_release_free_piece(c, now_ms))
         ;
     kvl_report_end(c, now_ms, false);
-}
-
-/* ------------------------------------------------------------------------------------------- when to look again */
-
-static uint64_t next_eviction_in(kvlazy_cache *c, uint64_t now_ms)
-{
-    uint64_t next = KVL_NEVER;
-
-    for (kvlazy_seq_id id = 0; id < (kvlazy_seq_id)c->params.n_seq_max; id++) {
-        if (!kvl_policy_excess(kvl_stream_of(c, id)->cells.n_used, c->params.kv_size_initial))
-            continue;
-        uint64_t in_ms = kvl_evictable_in(c, id, now_ms);
-        if (in_ms) /* 0: it may go already, and did not: what it shares is held by others */
-            next = kvl_min(next, in_ms);
-    }
-    return kvl_min(next, kvl_engine_cells_vacatable_in(c, now_ms));
-}
-
-/* How long until a look at this cache can matter, right after one. */
-static uint64_t next_look_in(kvlazy_cache *c, uint64_t now_ms)
-{
-    uint64_t at_ms = kvl_min(c->decay.fallow_due_ms, c->decay.retry_ms);
-    uint64_t next = at_ms == KVL_NEVER ? KVL_NEVER : at_ms - kvl_min(at_ms, now_ms);
-
-    for (uint32_t s = 0; s < c->params.n_stream; s++)
-        if (c->stream[s].compacts) /* it stopped for a hook */
-            next = 0;
-        else if (c->stream[s].awake)
-            next = kvl_min(next, kvl_policy_until_idle(now_ms, c->stream[s].active_ms, c->params.slot_shrink_idle_ms));
-    return kvl_min(next, next_eviction_in(c, now_ms));
-}
-
-uint64_t kvl_shrink_next_in(kvlazy_cache *c, uint64_t now_ms)
-{
-    uint64_t next = KVL_NEVER;
-
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
-        next = kvl_min(next, next_look_in(m, now_ms));
-    return next;
 }

@@ -11,11 +11,11 @@
 #include "core/engine_cells.h"
 
 typedef enum kvl_shrink_why {
-    KVL_SHRINK_IDLE,   /* a poll: what idles gives up what is over kv_size_initial, and pages that are due go */
-    KVL_SHRINK_EARLY,  /* memory is short: the same of a group that rests, before its time, and all free pages go */
-    KVL_SHRINK_CELLS,  /* a trim: down to goal.max_cells a stream, 0: no token goes; and all free pages */
-    KVL_SHRINK_BUDGET, /* what is touched fits goal.max_bytes */
-    KVL_SHRINK_POOL,   /* the same for another cache of the pool, from idle sequences alone, and as far as it goes */
+    KVL_SHRINK_IDLE,   /* a poll: idle sequences lose what is over kv_size_initial, and pages that are due go */
+    KVL_SHRINK_EARLY,  /* memory is short: the same before the idle time has passed, and all free pages go */
+    KVL_SHRINK_CELLS,  /* a trim: tokens go down to goal.max_cells a stream (0: none goes), and all free pages go */
+    KVL_SHRINK_BUDGET, /* tokens and pages go until what is touched fits goal.max_bytes */
+    KVL_SHRINK_POOL,   /* the same for another cache of the pool: only idle sequences lose tokens, and a part will do */
 } kvl_shrink_why;
 
 typedef struct kvl_shrink {
@@ -50,7 +50,7 @@ typedef enum kvl_shrink_next {
 } kvl_shrink_next;
 
 /* A batch is open, or a call waits for an answer of on_evict or of a pool. */
-bool kvl_shrink_is_barred(const kvlazy_cache *cache);
+bool kvl_shrink_is_barred(const kvl_group *group);
 
 /* No batch is open. `limit`: cells or bytes, by `why`. */
 void kvl_shrink_begin(kvlazy_cache *cache, kvl_shrink *shrink, kvl_shrink_why why, uint64_t limit, uint64_t now_ms);
@@ -62,9 +62,6 @@ void kvl_shrink_resume(kvlazy_cache *cache, kvl_shrink *shrink);
 
 /* It ends here, with this status: a callback destroyed the cache, or a linked one that was asked. */
 void kvl_shrink_stop(kvlazy_cache *cache, kvl_shrink *shrink, int status);
-
-/* How long until a look at the group can matter, right after one. */
-uint64_t kvl_shrink_next_in(kvlazy_cache *cache, uint64_t now_ms);
 
 /* For another cache of the pool: free pages go until no more than max_bytes are touched. */
 void kvl_shrink_free(kvlazy_cache *cache, uint64_t max_bytes, uint64_t now_ms);

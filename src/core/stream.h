@@ -39,7 +39,6 @@ typedef struct kvl_stream {
     bool tried;         /* trial is in use */
     bool has_oldest;    /* with a window: plan.oldest has the sequences of the stream, n_oldest of them */
     uint32_t n_oldest;
-    uint32_t last_run; /* index + 1 of this stream's newest run while runs are gathered */
 } kvl_stream;
 
 #endif

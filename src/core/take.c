@@ -8,38 +8,39 @@
 #include "core/take.h"
 #include "core/cache.h"
 #include "core/loss.h"
+#include "core/tally.h"
 #include "core/window.h"
 
 enum { PIECE_CELLS = 4096 }; /* that one turn takes at a time */
 
-static void step(const kvlazy_cache *c)
+static void step(kvl_group *group)
 {
-    c->group->losses.n_step++;
+    group->losses.n_step++;
 }
 
-static kvlazy_pos cut_of(const kvlazy_cache *c, kvlazy_seq_id id)
+static kvlazy_pos cut_of(const kvl_group *group, kvlazy_seq_id id)
 {
-    return c->group->losses.loss[id].cut;
+    return group->losses.loss[id].cut;
 }
 
 /* ------------------------------------------------------------------------------------------- tails */
 
-/* The tail that no other sequence shares goes in one piece, up to n_lose cells and the rest of the lowest position:
- * where to cut. */
+/* Where to cut the tail that no other sequence shares: it goes in one piece, up to n_lose cells and the other cells of
+ * the lowest position among them. */
 static kvlazy_pos unshared_tail(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_lose)
 {
     const kvl_cells *cells = &kvl_stream_of(c, id)->cells;
     const kvl_index *index = kvl_index_of(c, id);
-    kvlazy_pos cut = cut_of(c, id);
+    kvlazy_pos cut = cut_of(c->group, id);
     uint64_t n = 0;
 
     for (uint32_t i = kvl_loss_n_below(c, id); i-- > 0; n++) {
         const kvl_entry e = kvl_index_at(index, i);
 
-        step(c);
+        step(c->group);
         if (kvl_cells_only_owner(cells, e.cell) != id)
             return cut > e.pos ? cut : e.pos + 1; /* of a position all cells go or none */
-        if ((n >= n_lose && e.pos < cut) || !kvl_may_go_from(c, e.pos))
+        if ((n >= n_lose && e.pos < cut) || !kvl_may_go_from(c->group, e.pos))
             break;
         cut = e.pos;
     }
@@ -55,11 +56,11 @@ static void cut_owners(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos)
 
     for (uint32_t i = begin; i < end; i++)
         for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, kvl_index_at(index, i).cell, o + 1)) >= 0;)
-            kvl_loss_cut(c, o, pos, true);
+            kvl_loss_cut(c->group, o, pos, true);
     for (uint32_t i = begin; i < end; i++)
         for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, kvl_index_at(index, i).cell, o + 1)) >= 0;)
             for (kvlazy_cache *m = c->group->first; m; m = m->next)
-                kvl_loss_tell_sharers(m, o, pos + 1);
+                kvl_tally_tell_sharers(m, o, pos + 1);
 }
 
 /* Takes the last positions of a sequence, all cells of each, from it and from those that share them. */
@@ -68,8 +69,8 @@ static void take_tail(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_lose)
     kvlazy_pos pos = kvl_loss_end_in(c, id), cut = unshared_tail(c, id, n_lose);
 
     if (pos >= cut)
-        kvl_loss_cut(c, id, cut, false);
-    else if (pos >= 0 && kvl_may_go_from(c, pos) && kvl_loss_is_turn_of(c, id, pos))
+        kvl_loss_cut(c->group, id, cut, false);
+    else if (pos >= 0 && kvl_may_go_from(c->group, pos) && kvl_tally_is_turn_of(c, id, pos))
         cut_owners(c, id, pos);
 }
 
@@ -90,7 +91,7 @@ static kvlazy_pos masked_end(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_most,
     for (uint32_t i = kvl_index_below(index, low_cut); i < index->n && kvl_index_at(index, i).pos < end; i++, n++) {
         const kvl_entry e = kvl_index_at(index, i);
 
-        step(c);
+        step(c->group);
         if (kvl_cells_only_owner(cells, e.cell) != id)
             return (kvlazy_pos)kvl_min((uint64_t)low_cut, (uint64_t)e.pos); /* it may stop inside a position */
         if (n >= n_most && e.pos >= low_cut)
@@ -112,7 +113,7 @@ static void take_masked(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_lose)
             kvl_loss_cut_low(m, id, masked_end(m, id, UINT64_MAX, end));
 }
 
-/* Whole sequences only. One whose every cell is held by a sequence that stays would be lost for nothing. */
+/* Where only whole sequences go. Losing a sequence whose every cell belongs to a sequence that stays frees no cell. */
 static void take_whole(kvlazy_cache *c, kvlazy_seq_id id)
 {
     const kvl_cells *cells = &kvl_stream_of(c, id)->cells;
@@ -122,11 +123,11 @@ static void take_whole(kvlazy_cache *c, kvlazy_seq_id id)
     for (uint32_t i = 0; !worth_it && i < index->n; i++) {
         const kvl_entry e = kvl_index_at(index, i);
 
-        step(c);
-        worth_it = kvl_cells_only_owner(cells, e.cell) == id || kvl_loss_all_here(c, e.cell, e.pos);
+        step(c->group);
+        worth_it = kvl_cells_only_owner(cells, e.cell) == id || kvl_tally_all_here(c, e.cell, e.pos);
     }
     if (worth_it)
-        kvl_loss_cut(c, id, 0, false);
+        kvl_loss_cut(c->group, id, 0, false);
 }
 
 /* ------------------------------------------------------------------------------------------- turns */
@@ -136,17 +137,17 @@ static uint64_t take(kvlazy_cache *c, kvlazy_seq_id id, uint64_t n_lose)
 {
     uint64_t n_lost = c->evict.n_lost;
 
-    if (c->group->losses.loss[id].fixed || cut_of(c, id) == 0)
+    if (c->group->losses.loss[id].fixed || cut_of(c->group, id) == 0)
         return 0;
-    if (kvl_loss_yes_holds(c, id)) {
-        kvl_loss_take_agreed(c, id);
+    if (kvl_loss_yes_holds(c->group, id)) {
+        kvl_loss_take_agreed(c->group, id);
         return c->evict.n_lost - n_lost;
     }
     if (kvl_has_window(c))
         take_masked(c, id, n_lose);
     if (c->evict.n_lost > n_lost)
         return c->evict.n_lost - n_lost;
-    if (kvl_goes_whole(c))
+    if (kvl_goes_whole(c->group))
         take_whole(c, id);
     else
         take_tail(c, id, n_lose);
@@ -169,7 +170,7 @@ static uint64_t missing_of(kvlazy_cache *c, kvlazy_seq_id id)
     return kvl_take_missing(c, kvl_stream_number(c, kvl_stream_of(c, id)));
 }
 
-/* One number says whether any sequence has to lose more. */
+/* For a goal in bytes one number, losses.n_lose, says whether any sequence has to lose more. */
 static bool fits(const kvlazy_cache *c)
 {
     bool is_one = c->params.n_stream == 1 || c->group->losses.goal.kind == KVL_GOAL_BYTES;
@@ -185,7 +186,7 @@ static bool offer_turns(kvlazy_cache *c, uint64_t until)
     for (; e->n_offered < c->params.n_seq_max; e->n_offered++) {
         if (c->group->losses.n_step >= until)
             return false;
-        step(c);
+        step(c->group);
         if (missing_of(c, (kvlazy_seq_id)e->n_offered))
             kvl_loss_offer_turn(c, (kvlazy_seq_id)e->n_offered);
     }
@@ -203,7 +204,7 @@ bool kvl_take(kvlazy_cache *c, uint64_t until)
     while (!fits(c) && (e->turn >= 0 || e->turns.n)) {
         if (c->group->losses.n_step >= until)
             return false;
-        step(c);
+        step(c->group);
         if (e->turn < 0)
             e->turn = kvl_turns_take(&e->turns).seq;
         uint64_t n_lose = kvl_min(missing_of(c, e->turn), PIECE_CELLS);

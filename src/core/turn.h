@@ -8,6 +8,8 @@
 
 #include "base/base.h"
 
+typedef struct kvl_group kvl_group; /* core/group.h */
+
 /* How far to go: idle sequences of streams over kv_size_initial; the same, whatever the clock says; any sequence, down
  * to max_cells a stream; any sequence, until the pages of live cells fit max_bytes. */
 typedef struct kvl_goal {
@@ -15,7 +17,7 @@ typedef struct kvl_goal {
     uint64_t now_ms;
     uint32_t max_cells;
     uint64_t max_bytes;
-    bool packs;       /* KVL_GOAL_BYTES: what stays will be moved together */
+    bool compacts;    /* KVL_GOAL_BYTES: what stays will be moved together */
     bool idle_only;   /* … and only idle sequences may lose anything, */
     bool best_effort; /* … as much as that takes, or all they may */
 } kvl_goal;
@@ -32,19 +34,19 @@ typedef struct kvl_turns {
     uint32_t n;
 } kvl_turns;
 
-kvl_turn kvl_turn_of(const kvlazy_cache *cache, kvlazy_seq_id seq);
+kvl_turn kvl_turn_of(const kvl_group *group, kvlazy_seq_id seq);
 bool kvl_turn_is_before(kvl_turn a, kvl_turn b);
 void kvl_turns_add(kvl_turns *turns, kvl_turn turn);
 
 /* Removes the longest idle one, of one at least. */
 kvl_turn kvl_turns_take(kvl_turns *turns);
 
-/* In all the group only whole sequences go: with position planes a gap cannot be told from a loss, with a window a tail
- * is of no use. */
-bool kvl_goes_whole(const kvlazy_cache *cache);
+/* Whether only whole sequences of the group go. With position planes a gap cannot be told from a loss, and with a
+ * window the rest is of no use without its tail. */
+bool kvl_goes_whole(const kvl_group *group);
 
-/* No cache of the group keeps what a sequence holds at `pos` and above. */
-bool kvl_may_go_from(const kvlazy_cache *cache, kvlazy_pos pos);
+/* No cache of the group is set to keep tokens at `pos` and above (keep_tokens, KVLAZY_SHRINK_KEEP). */
+bool kvl_may_go_from(const kvl_group *group, kvlazy_pos pos);
 
 /* Whether tokens of a sequence may go now; and until they may by idling, in ms, KVL_NEVER: they may not. */
 bool kvl_may_lose(kvlazy_cache *cache, const kvl_goal *goal, kvlazy_seq_id seq);

@@ -11,22 +11,23 @@
 /* ------------------------------------------------------------------------------------------- what is masked */
 
 /* Positions of the sequence below this are masked for its next token. */
-static int64_t window_begin(const kvlazy_cache *c, const kvl_index *index)
+static int64_t window_begin(const kvlazy_params *params, const kvl_index *index)
 {
-    return kvl_policy_window_begin(c->params.swa_type, c->params.n_swa, (int64_t)kvl_index_max(index) + 1);
+    return kvl_policy_window_begin(params->swa_type, params->n_swa, (int64_t)kvl_index_max(index) + 1);
 }
 
 kvlazy_pos kvl_window_begin_of(kvlazy_cache *c, kvlazy_seq_id seq)
 {
-    return (kvlazy_pos)window_begin(c, kvl_index_of(c, seq));
+    return (kvlazy_pos)window_begin(&c->params, kvl_index_of(c, seq));
 }
 
 /* The oldest masked token of a sequence that it does not share, from number `*at` on. Returns false where there is
  * none. What it shares is passed over part by part. */
-static bool oldest_masked(const kvlazy_cache *c, const kvl_cells *cells, kvlazy_seq_id seq, uint32_t *at, kvl_entry *e)
+static bool oldest_masked(const kvlazy_params *params, const kvl_cells *cells, kvlazy_seq_id seq, uint32_t *at,
+                          kvl_entry *e)
 {
     const kvl_index *index = kvl_cells_index(cells, seq);
-    int64_t begin = window_begin(c, index);
+    int64_t begin = window_begin(params, index);
 
     while (*at < index->n) {
         kvl_stretch run = kvl_index_run(index, *at, index->n);
@@ -48,16 +49,16 @@ uint32_t kvl_window_recyclable(kvlazy_cache *c, const kvl_stream *stream)
     uint32_t n = 0;
 
     for (uint32_t i = 0; kvl_has_window(c) && i < cells->n_seq; i++)
-        for (uint32_t at = 0; oldest_masked(c, cells, (kvlazy_seq_id)(cells->seq_first + i), &at, &e); at++)
+        for (uint32_t at = 0; oldest_masked(&c->params, cells, (kvlazy_seq_id)(cells->seq_first + i), &at, &e); at++)
             n++;
     return n;
 }
 
-bool kvl_window_may_take(kvlazy_cache *c, const kvl_cells *cells, uint32_t cell, const kvl_victim *victim)
+bool kvl_window_may_take(kvlazy_params *params, const kvl_cells *cells, uint32_t cell, const kvl_victim *victim)
 {
     return kvl_cells_is_used(cells, cell) && cells->pos[cell] == victim->pos &&
            kvl_cells_only_owner(cells, cell) == victim->seq &&
-           victim->pos < window_begin(c, kvl_cells_index(cells, victim->seq));
+           victim->pos < window_begin(params, kvl_cells_index(cells, victim->seq));
 }
 
 /* ------------------------------------------------------------------------------------------- the oldest of all */
@@ -100,7 +101,7 @@ static void gather_oldest(kvlazy_cache *c, kvl_stream *stream, const kvl_cells *
         kvlazy_seq_id seq = (kvlazy_seq_id)(cells->seq_first + i);
 
         heap[n] = (kvl_oldest){.seq = seq};
-        n += oldest_masked(c, cells, seq, &heap[n].at, &heap[n].token);
+        n += oldest_masked(&c->params, cells, seq, &heap[n].at, &heap[n].token);
     }
     for (uint32_t at = n / 2; at-- > 0;)
         sift(heap, n, at);
@@ -120,7 +121,7 @@ static bool take_oldest(kvlazy_cache *c, kvl_stream *stream, const kvl_cells *ce
     c->plan.cell[token] = first->token.cell;
     c->plan.victim[token] = (kvl_victim){first->seq, first->token.pos};
     first->at++;
-    if (!oldest_masked(c, cells, first->seq, &first->at, &first->token))
+    if (!oldest_masked(&c->params, cells, first->seq, &first->at, &first->token))
         *first = first[--stream->n_oldest];
     sift(first, stream->n_oldest, 0);
     return true;
@@ -163,8 +164,8 @@ static int place_ubatch(kvlazy_cache *c, const kvl_plan_ubatch *b)
     return KVLAZY_OK;
 }
 
-/* Tokens are taken from their old owners, and what those hold at or below the highest position that went: no
- * gaps. Co-owners are spared, and so are the tokens that come, which are not there yet. */
+/* Takes the victims from their sequences, and all that these sequences hold below a victim, so that no gap is left.
+ * Other owners of those cells keep them. The tokens of the ubatch itself are not recorded yet, so they stay. */
 static void take_victims(kvlazy_cache *c, const kvl_plan_ubatch *b, uint64_t stamp)
 {
     const kvl_plan *p = &c->plan;
@@ -174,7 +175,7 @@ static void take_victims(kvlazy_cache *c, const kvl_plan_ubatch *b, uint64_t sta
             kvl_cells_rm(cells_of(c, i), p->victim[i].seq, 0, p->victim[i].pos + 1, stamp);
 }
 
-/* The next ubatch is placed as if this one were applied, so it is, to copies. */
+/* The next ubatch is placed as if this one were applied. So this one is applied to copies of the cells. */
 static int try_ubatch(kvlazy_cache *c, const kvl_plan_ubatch *b)
 {
     const kvl_plan *p = &c->plan;
@@ -299,7 +300,7 @@ bool kvl_window_may_start(const kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p
 }
 
 /* Where the engine goes on after a removal of [p0, p1): behind what is left of the sequence, here or in a linked
- * cache. One that is still to be told of the removal says nothing. */
+ * cache. A linked cache that still ends inside the range was not told of the removal yet, and is passed over. */
 static int64_t next_after(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
 {
     kvlazy_pos max = kvl_index_max(kvl_index_of(c, seq));
@@ -317,7 +318,7 @@ static void set_torn(kvlazy_cache *c, kvlazy_seq_id seq, bool torn)
     c->seq[seq].torn = torn;
 }
 
-/* The engine did not ask for this, so the sequence starts anew at 0. */
+/* Empties a sequence. The engine did not ask for this, so the sequence is marked and has to start anew at 0. */
 static void tear(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
 {
     kvl_cells_rm(&kvl_stream_of(c, seq)->cells, seq, 0, INT32_MAX, now_ms);
@@ -351,25 +352,25 @@ void kvl_window_refill_stream(kvlazy_cache *c, const kvl_cells *cells, uint64_t 
             kvl_window_refill(c, (kvlazy_seq_id)(cells->seq_first + i), 0, 0, now_ms);
 }
 
-bool kvl_window_any_holds(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
+bool kvl_window_any_holds(kvl_group *group, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)
 {
-    for (kvlazy_cache *m = c->group->first; m; m = m->next)
+    for (kvlazy_cache *m = group->first; m; m = m->next)
         if (kvl_index_below(kvl_index_of(m, seq), p0) < kvl_index_below(kvl_index_of(m, seq), p1))
             return true;
     return false;
 }
 
-/* Where nobody holds anything nothing was copied, and no loss either. A linked cache may have copied what this one
- * lost. */
+/* Where no cache of the group holds a token in the range nothing was copied, and what recycling took stays as it is. A
+ * linked cache may have copied what this one lost. */
 void kvl_window_copied(kvlazy_cache *c, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1)
 {
-    if (!kvl_has_window(c) || !kvl_window_any_holds(c, src, p0, p1))
+    if (!kvl_has_window(c) || !kvl_window_any_holds(c->group, src, p0, p1))
         return;
     kvlazy_pos *lost_end = &c->seq[dst].lost_end, src_lost_end = c->seq[src].lost_end;
     const kvl_index *index = kvl_index_of(c, dst);
 
     if (index->n && kvl_index_min(index) >= p0 && kvl_index_max(index) < p1)
-        *lost_end = 0; /* it has nothing but what was copied */
+        *lost_end = 0; /* the sequence has nothing but what was copied */
 
     if (p1 >= *lost_end && p0 < *lost_end)
         *lost_end = p0; /* what was lost from there on was copied anew */
@@ -404,8 +405,8 @@ void kvl_window_moved(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_
     }
 }
 
-void kvl_window_follow_group(kvlazy_cache *c)
+void kvl_window_follow_group(kvl_group *group)
 {
-    for (kvlazy_cache *m = c->group->n_torn ? c->group->first : NULL; m; m = m->next)
+    for (kvlazy_cache *m = group->n_torn ? group->first : NULL; m; m = m->next)
         kvl_window_follow(m);
 }

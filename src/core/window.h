@@ -13,7 +13,7 @@
 int kvl_window_place(kvlazy_cache *cache, uint32_t n_ubatch);
 
 /* The planned victim is still there, and masked. */
-bool kvl_window_may_take(kvlazy_cache *cache, const kvl_cells *cells, uint32_t cell, const kvl_victim *victim);
+bool kvl_window_may_take(kvlazy_params *params, const kvl_cells *cells, uint32_t cell, const kvl_victim *victim);
 
 /* Before a ubatch is recorded: its victims are taken, and with them what their sequences hold at or below. */
 void kvl_window_take(kvlazy_cache *cache, const kvl_plan_ubatch *ubatch);
@@ -41,11 +41,11 @@ void kvl_window_refill(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kv
 void kvl_window_refill_stream(kvlazy_cache *cache, const kvl_cells *cells, uint64_t now_ms);
 
 /* Some cache of the group holds tokens of the sequence in the range. */
-bool kvl_window_any_holds(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
+bool kvl_window_any_holds(kvl_group *group, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
 
 /* Empties, in this cache or in all the group, what linked windows emptied. */
 void kvl_window_follow_torn(kvlazy_cache *cache);
-void kvl_window_follow_group(kvlazy_cache *cache);
+void kvl_window_follow_group(kvl_group *group);
 
 static inline void kvl_window_follow(kvlazy_cache *cache)
 {

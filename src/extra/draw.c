@@ -111,7 +111,7 @@ int kvlazy_draw(const kvlazy_cache *cache, uint32_t stream)
     kvl_begin_telling(c);
     for (uint32_t i = 0; i < n_cell; i += CELLS_A_LINE)
         draw_line(c, &log, cell + i, i, (uint32_t)kvl_min(CELLS_A_LINE, n_cell - i));
-    kvl_end_telling(c);
+    kvl_end_telling(c->group);
     free(cell);
     return kvl_leave(c, KVLAZY_OK);
 }

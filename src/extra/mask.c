@@ -404,15 +404,15 @@ static int check(job *j, const kvlazy_slot *slot)
 }
 
 /* The scratch grows with n_kv, and has room for a row of either type and for keys. */
-static int reserve_scratch(kvlazy_cache *c, uint32_t n_kv)
+static int reserve_scratch(kvl_mask_scratch *mask, uint32_t n_kv)
 {
-    if (KVL_LIKELY(n_kv <= c->mask.n_key))
+    if (KVL_LIKELY(n_kv <= mask->n_key))
         return KVLAZY_OK;
-    kvlazy_pos *key = reallocarray(c->mask.key, n_kv, sizeof *key);
+    kvlazy_pos *key = reallocarray(mask->key, n_kv, sizeof *key);
     if (!key)
         return KVLAZY_ENOMEM;
-    c->mask.key = key;
-    c->mask.n_key = n_kv;
+    mask->key = key;
+    mask->n_key = n_kv;
     return KVLAZY_OK;
 }
 
@@ -440,7 +440,7 @@ int kvlazy_mask(const kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy
     kvl_struct_copy(&j.mask, sizeof j.mask, mask, mask->struct_size);
     int status = check(&j, slot);
     if (!status)
-        status = reserve_scratch(j.cache, j.mask.n_kv);
+        status = reserve_scratch(&j.cache->mask, j.mask.n_kv);
     if (status)
         return kvl_leave(cache, status);
     kvl_note_read(j.cache, j.planned, j.mask.n_kv);

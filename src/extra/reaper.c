@@ -12,6 +12,7 @@
 #include "api/watch.h"
 #include "host/wait.h"
 
+#include <bsd/sys/queue.h>
 #include <kvlazy/reaper.h>
 
 #define MAGIC UINT64_C(0x6b766c7265610001)
@@ -22,7 +23,7 @@ enum { CALM_MS = 1000 }; /* between two squeezes */
 typedef struct entry {
     kvl_watcher watcher; /* its ctx is this */
     kvlazy_reaper *reaper;
-    struct entry *next;
+    LIST_ENTRY(entry) link; /* le_prev NULL: it is in no list */
     kvl_group *group;
     kvlazy_cache *cache; /* the member by which the group is polled; NULL: the group is polled no longer */
     uint64_t due_ms;     /* when to poll it */
@@ -39,10 +40,11 @@ struct kvlazy_reaper {
     pthread_cond_t changed; /* the thread left a group, or an entry lost a holder */
     pthread_t thread;
     kvl_wait wait;
-    entry *first, *visited; /* visited: the thread is inside this group */
-    uint32_t n_entry;       /* entries in the list, and others that are still held */
-    uint64_t sleeps_ms;     /* the thread sleeps until then; 0: it is awake */
-    uint64_t calm_ms;       /* no squeeze begins before this time */
+    LIST_HEAD(, entry) list;
+    entry *visited;     /* the thread is inside this group */
+    uint32_t n_entry;   /* entries in the list, and others that are still held */
+    uint64_t sleeps_ms; /* the thread sleeps until then; 0: it is awake */
+    uint64_t calm_ms;   /* no squeeze begins before this time */
     bool pressed, stops, frees_itself;
 };
 
@@ -74,14 +76,11 @@ static void drop(entry *e)
 
 static void detach(entry *e)
 {
-    entry **at = &e->reaper->first;
-
     e->cache = NULL;
-    while (*at && *at != e)
-        at = &(*at)->next;
-    if (!*at)
+    if (!e->link.le_prev)
         return; /* kvlazy_reaper_add has not put it into the list yet */
-    *at = e->next;
+    LIST_REMOVE(e, link);
+    e->link.le_prev = NULL;
     drop(e);
 }
 
@@ -94,10 +93,11 @@ static void come_at(entry *e, uint64_t due_ms)
 
 static entry *find(const kvlazy_reaper *r, const kvl_group *group)
 {
-    entry *e = r->first;
+    entry *e;
 
-    while (e && e->group != group)
-        e = e->next;
+    LIST_FOREACH (e, &r->list, link)
+        if (e->group == group)
+            break;
     return e;
 }
 
@@ -160,13 +160,12 @@ static void on_lost(void *ctx)
 
 /* ------------------------------------------------------------------------------------------- the thread */
 
-/* Returns the entry to visit next: one that is to be squeezed, else the one that has been due for longest. NULL: none.
- */
+/* Returns the entry to visit next: one to be squeezed, else the one that has been due for longest. NULL: none. */
 static entry *next_entry(const kvlazy_reaper *r, uint64_t now_ms)
 {
-    entry *next = NULL;
+    entry *next = NULL, *e;
 
-    for (entry *e = r->first; e; e = e->next) {
+    LIST_FOREACH (e, &r->list, link) {
         if (e->n_losing)
             continue;
         if (e->squeeze)
@@ -194,8 +193,7 @@ static void visit(kvlazy_reaper *r, entry *e)
 
     e->squeeze = false;
     if (!squeeze)
-        e->due_ms =
-            KVL_NEVER; /* a time that is told during the poll counts, and the poll's own time is added behind it */
+        e->due_ms = KVL_NEVER; /* what is told during the poll counts; the poll's own time is added below */
     e->n_hold++;
     r->visited = e;
     pthread_mutex_unlock(&r->lock);
@@ -213,17 +211,20 @@ static void visit(kvlazy_reaper *r, entry *e)
 
 static void begin_squeeze(kvlazy_reaper *r, uint64_t now_ms)
 {
+    entry *e;
+
     r->pressed = false;
     r->calm_ms = now_ms + CALM_MS;
-    for (entry *e = r->first; e; e = e->next)
+    LIST_FOREACH (e, &r->list, link)
         e->squeeze = true;
 }
 
 static void sleep_until_due(kvlazy_reaper *r)
 {
     uint64_t until_ms = r->pressed ? r->calm_ms : KVL_NEVER;
+    const entry *e;
 
-    for (const entry *e = r->first; e; e = e->next)
+    LIST_FOREACH (e, &r->list, link)
         if (!e->n_losing)
             until_ms = kvl_min(until_ms, e->due_ms);
     r->sleeps_ms = until_ms;
@@ -295,15 +296,12 @@ int kvlazy_reaper_create(const char *host_root, kvlazy_reaper **reaper)
     if (!reaper)
         return KVLAZY_EINVAL;
     kvlazy_reaper *r = calloc(1, sizeof *r);
-    if (!r)
-        return KVLAZY_ENOMEM;
-    if (init_locks(r)) {
+    if (!r || init_locks(r)) {
         free(r);
         return KVLAZY_ENOMEM;
     }
     int status = kvl_wait_open(&r->wait, host_root ? host_root : "/");
-    if (!status)
-        status = start(r);
+    status = status ? status : start(r);
     if (status) {
         free_reaper(r);
         return status;
@@ -341,7 +339,7 @@ static void ask_to_stop(kvlazy_reaper *r)
 /* Takes the first group out. The lock is held, and released in between. */
 static void forget_first(kvlazy_reaper *r)
 {
-    entry *e = r->first;
+    entry *e = LIST_FIRST(&r->list);
     kvlazy_cache *c = e->cache;
 
     e->n_hold++;
@@ -370,7 +368,7 @@ void kvlazy_reaper_destroy(kvlazy_reaper *r)
     else
         pthread_join(r->thread, NULL);
     pthread_mutex_lock(&r->lock);
-    while (r->first)
+    while (!LIST_EMPTY(&r->list))
         forget_first(r);
     r->frees_itself = own; /* in a callback: the thread frees the reaper after the callback returned */
     while (!own && r->n_entry)
@@ -412,8 +410,7 @@ int kvlazy_reaper_add(kvlazy_reaper *r, kvlazy_cache *c)
         return status;
     }
     pthread_mutex_lock(&r->lock);
-    e->next = r->first;
-    r->first = e;
+    LIST_INSERT_HEAD(&r->list, e, link);
     r->n_entry++;
     come_at(e, 0);
     pthread_mutex_unlock(&r->lock);

@@ -18,7 +18,7 @@ enum {
 };
 
 #define NO_LIMIT UINT64_MAX
-#define NO_LIMIT_V1 (UINT64_C(1) << 62) /* PAGE_COUNTER_MAX is 2^63 less a page: a limit that nobody set */
+#define NO_LIMIT_V1 (UINT64_C(1) << 62) /* PAGE_COUNTER_MAX is 2^63 less a page: no limit is set */
 
 /* ------------------------------------------------------------------------------------------- files */
 

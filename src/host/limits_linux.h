@@ -14,7 +14,7 @@ enum { KVL_PATH_BYTES = 4096 };
 /* Bytes that could be touched now; UINT64_MAX: no limit is known. */
 uint64_t kvl_headroom_bytes(const char *root);
 
-/* The directory of this process's control group in the version 2 hierarchy. Answers false when there is none. */
+/* The directory of this process's control group in the version 2 hierarchy. Returns false when there is none. */
 bool kvl_cgroup_dir(const char *root, char dir[KVL_PATH_BYTES]);
 
 /* The same as members of the table of kvlazy/mem.h, and the clock there. */

@@ -82,8 +82,8 @@ static bool has_several_nodes(void)
     return read_text("/sys/devices/system/node/has_memory", text, sizeof text) && strpbrk(text, ",-");
 }
 
-/* What populating says when the memory is not there (madvise(2)): none is left, in this group or at all, or the page
- * cannot be had whole. A write there would end the process, so the caller is told. */
+/* Errors of populating that mean a lack of memory (madvise(2)): none is left in the control group or the machine, or a
+ * huge page cannot be had whole. A write there would end the process, so the caller is told. */
 static bool is_lack_of_memory(int error)
 {
     return error == ENOMEM || error == EFAULT || error == EHWPOISON;
@@ -152,16 +152,16 @@ static void *map_lazily(size_t bytes, int prot, bool locked)
     return addr;
 }
 
-/* Who locked all memory wants none of it swapped: each page is locked when it comes, as long as the kernel knows how to
- * give back what is locked. A limit on locked memory may forbid it, and then the pages are not locked. */
+/* A process that locked all its memory wants none of it swapped. So each page is locked when it comes, as long as the
+ * kernel knows how to give back what is locked. Where a limit on locked memory forbids it, the pages are not locked. */
 static void lock_on_fault(void *addr, size_t bytes)
 {
     if (madvise(addr, host_page_bytes(NULL), MADV_DONTNEED_LOCKED) == 0)
         (void)mlock2(addr, bytes, MLOCK_ONFAULT);
 }
 
-/* A mapping with everything that is to be said about it. What an old kernel does not know, it does without: huge pages
- * it has none of, a dump that takes longer, a line in its maps without a name. */
+/* Makes a mapping and gives all advice about it. An old kernel that does not know some advice does without: it has no
+ * huge pages, a core dump takes longer, the mapping has no name. */
 static void *map_whole(size_t bytes, int prot, uint32_t flags)
 {
     bool locked = maps_are_locked();
@@ -174,7 +174,7 @@ static void *map_whole(size_t bytes, int prot, uint32_t flags)
     (void)madvise(addr, bytes, MADV_DONTDUMP);
     (void)prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, addr, bytes, "kvlazy");
     if ((flags & KVLAZY_RESERVE_DONTFORK) && madvise(addr, bytes, MADV_DONTFORK) != 0) {
-        munmap(addr, bytes); /* it was asked for, and nothing else would keep a child away */
+        munmap(addr, bytes); /* the embedder asked for it, and nothing else keeps a child of fork away */
         return NULL;
     }
     if (locked)
@@ -280,8 +280,8 @@ static int host_commit(void *ctx, const kvlazy_range *range, size_t n)
     return is_lack_of_memory(error) ? error : 0; /* else the first write faults, and is as good */
 }
 
-/* Locked pages are refused. Where all new memory is locked the lock came with ours and goes with it; one that somebody
- * put on a range of ours is theirs, and the refusal stands. */
+/* The kernel refuses to give back locked pages. Where the process locks all new memory, the lock came with the mapping
+ * and the pages go with it. A lock that the embedder put on a range stays, and so does the refusal. */
 static size_t host_decommit(void *ctx, const kvlazy_range *range, size_t n)
 {
     int error;

@@ -116,7 +116,7 @@ int kvl_arena_init(kvlazy_arena *a, const kvlazy_mem *mem, uint64_t bytes, uint3
 void kvl_arena_fini(kvlazy_arena *a)
 {
     if (a->map)
-        a->mem.unreserve(a->mem.ctx, a->map, a->map_bytes); /* nobody left to tell */
+        a->mem.unreserve(a->mem.ctx, a->map, a->map_bytes); /* a failure could be told to no caller */
     free(a->touched);
     free(a->range);
     free(a->block);
@@ -286,8 +286,8 @@ uint64_t kvl_arena_gathered_in(const kvlazy_arena *a, uint64_t first, uint64_t e
     return n;
 }
 
-/* Any part of the gathered pages may be there, and nobody else would give them back: they are not touched. But in an
- * engine's own arena they may hold bytes of its own, and then they only count as read. */
+/* After a failed commit any part of the gathered pages may be present. They are not touched, so no later release would
+ * give them back. In an engine's own arena they may hold bytes of the engine, and there they only count as read. */
 static void give_untouched(kvlazy_arena *a)
 {
     for (uint32_t i = 0; !a->magic && i < a->n_range; i++)
@@ -354,8 +354,8 @@ static void record_given(kvlazy_arena *a, const kvlazy_range *range)
     a->n_released += n;
 }
 
-/* The host refused a range, perhaps for one page of it (locked pages do that, and what lay before is gone: llvm-
- * project#167788). Halves of it are offered, as long as there are tries left. */
+/* The host refused a range, perhaps for one page of it: locked pages do that, after the pages before them went
+ * (llvm-project#167788). Halves of the range are offered, as long as there are tries left. */
 static void give_in_parts(kvlazy_arena *a, const kvlazy_range *range, uint32_t *tries)
 {
     size_t half = (size_t)kvl_round_down(range->bytes / 2, kvl_pages_bytes(a, 1));
@@ -406,7 +406,7 @@ void kvl_arena_zero(kvlazy_arena *a, kvl_span bytes)
     }
 }
 
-/* An engine writes to its own arena without telling, so what is touched is no guide here. */
+/* An engine writes to its own arena without telling the library, so a page that is not touched may hold bytes too. */
 static void discard_pages(kvlazy_arena *a, uint64_t first, uint64_t end)
 {
     kvlazy_range range = {a->base + kvl_pages_bytes(a, first), (size_t)kvl_pages_bytes(a, end - first)};
@@ -428,7 +428,7 @@ void kvl_arena_discard(kvlazy_arena *a, kvl_span bytes)
 {
     uint64_t first = kvl_page_ceil(a, bytes.begin), end = kvl_page_floor(a, bytes.end);
 
-    if (bytes.end == a->bytes) /* what is left of the last page is nobody's */
+    if (bytes.end == a->bytes) /* the rest of the last page belongs to no tensor */
         bytes.end = kvl_pages_bytes(a, end = a->n_page);
     if (first >= end) { /* no page is whole */
         memset(a->base + bytes.begin, 0, (size_t)(bytes.end - bytes.begin));

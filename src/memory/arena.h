@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * arena: one reservation and what is touched in it. The only caller of the memory table. Knows bytes and
- * pages, not cells: it is told what will be written and what nobody needs, and asks the host only for what is
- * not so already. One bit a page is the truth; every figure follows from it.
+ * arena: one reservation and what is touched in it. The only caller of the memory table. Knows bytes and pages, not
+ * cells. It is told which bytes will be written and which are not needed, and asks the host only for pages that are not
+ * in that state already. One bit a page is the only record of that; every figure follows from it.
  *
  * Both directions go in two steps, so that a batch of ranges is one call to the host:
  *
@@ -101,8 +101,8 @@ int kvl_arena_commit(kvlazy_arena *arena, bool ahead);
 /* Takes back a commit of what is still gathered. */
 void kvl_arena_uncommit(kvlazy_arena *arena);
 
-/* Bytes nobody needs: gathers their whole pages that are touched, and those below `read_end` (a byte) that
- * reading may have made resident. When there is no room to note more, what was gathered goes first. */
+/* Bytes that are not needed: gathers their whole pages that are touched, and those below `read_end` (a byte) that
+ * reading may have made resident. When there is no room to note more, what was gathered goes back first. */
 void kvl_arena_offer(kvlazy_arena *arena, kvl_span bytes, uint64_t read_end);
 
 /* Gives the gathered pages back. What the host refuses stays touched and is counted. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * transpose: rows of a tensor to and from a buffer in which each row is one run of bytes. What lies transposed is turned on
- * the way, in tiles, so that neither the channels nor the rows of a tile leave the cache of the processor:
+ * transpose: rows of a tensor to and from a buffer in which each row is one run of bytes. What lies transposed is
+ * turned on the way, in tiles, so that neither the channels nor the rows of a tile leave the cache of the processor:
  *
  *     tensor    channel 0 | c0 c1 c2 c3 ...        buffer    c0 | channel 0, 1, 2, ...
  *               channel 1 | c0 c1 c2 c3 ...                  c1 | channel 0, 1, 2, ...

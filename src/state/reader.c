@@ -286,7 +286,7 @@ static int read_in_batch(reader *r)
 {
     bool opens = !r->io.cache->group->open;
 
-    kvl_batch_open(r->io.cache);
+    kvl_batch_open(r->io.cache->group);
     kvl_state_out(&r->io);
     int status = get_all(r);
     kvl_state_in(&r->io);
@@ -301,7 +301,7 @@ static int read_in_batch(reader *r)
     }
     give_up(r);
     if (opens)
-        kvl_batch_close(r->io.cache);
+        kvl_batch_close(r->io.cache->group);
     return status;
 }
 

@@ -161,7 +161,7 @@ int kvl_state_rows_read(kvlazy_cache *c, uint32_t stream, const uint32_t *cell, 
 
     if (status)
         return close_call(&r, "state_rows_read", status);
-    kvl_batch_open(c);
+    kvl_batch_open(c->group);
     status = take_cells(&r);
     if (!status) {
         kvl_state_out(&r.io);
@@ -171,6 +171,6 @@ int kvl_state_rows_read(kvlazy_cache *c, uint32_t stream, const uint32_t *cell, 
             zero_cells(&r);
     }
     if (status && opens)
-        kvl_batch_close(c);
+        kvl_batch_close(c->group);
     return close_call(&r, "state_rows_read", status);
 }

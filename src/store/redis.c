@@ -213,11 +213,16 @@ static kvl_redis *new_redis(const kvlazy_redis_params *params)
 }
 
 static const uint16_t params_end[] = {
-    KVL_END(kvlazy_redis_params, socket), KVL_END(kvlazy_redis_params, host),
-    KVL_END(kvlazy_redis_params, port),   KVL_END(kvlazy_redis_params, database),
-    KVL_END(kvlazy_redis_params, user),   KVL_END(kvlazy_redis_params, password),
-    KVL_END(kvlazy_redis_params, prefix), KVL_END(kvlazy_redis_params, expire_s),
-    KVL_END(kvlazy_redis_params, log),    KVL_END(kvlazy_redis_params, log_ctx),
+    KVL_END(kvlazy_redis_params, socket),
+    KVL_END(kvlazy_redis_params, host),
+    KVL_END(kvlazy_redis_params, port),
+    KVL_END(kvlazy_redis_params, database),
+    KVL_END(kvlazy_redis_params, user),
+    KVL_END(kvlazy_redis_params, password),
+    KVL_END(kvlazy_redis_params, prefix),
+    KVL_END(kvlazy_redis_params, expire_s),
+    KVL_END(kvlazy_redis_params, log),
+    KVL_END(kvlazy_redis_params, log_ctx),
     0,
 };
 

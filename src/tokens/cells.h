@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cells: who. The cells of one stream, which token each holds and which sequences own it. Pure bookkeeping in
- * flat arrays; knows nothing of bytes, clocks or batches. Time comes in as a stamp, in ms, and is only kept.
+ * cells: the cells of one stream, which token each holds and which sequences own it. Pure bookkeeping in flat arrays;
+ * knows nothing of bytes, clocks or batches. Time comes in as a stamp, in ms, and is only kept.
  *
  * A cell is in one of three states:
  *

@@ -89,7 +89,8 @@ static void close_front(kvl_index *x)
 
 static int grow(kvl_index *x, uint64_t wanted)
 {
-    uint64_t cap = wanted + wanted / 4 + KVL_SPARE_PIECES; /* more than is asked for at once, or the next one grows again */
+    uint64_t cap =
+        wanted + wanted / 4 + KVL_SPARE_PIECES; /* more than is asked for at once, or the next one grows again */
 
     if (cap > UINT32_MAX)
         return KVLAZY_ENOMEM;
@@ -103,7 +104,7 @@ static int grow(kvl_index *x, uint64_t wanted)
     return KVLAZY_OK;
 }
 
-/* Room for one move of cells more is wanted too, so that packing goes on for a while without memory. */
+/* Room for one move of cells more is wanted too, so that compaction goes on for a while without memory. */
 int kvl_index_reserve_slow(kvl_index *x, uint32_t n_more)
 {
     uint64_t room = kvl_index_room(x), spare = room + x->head;

@@ -2,7 +2,7 @@
 /*
  * index: the tokens of one sequence in order of position, as runs: tokens whose positions and cells rise together by 1
  * are one entry, however many they are. Positions may repeat; equal ones stand in order of arrival. A token has a
- * number, how many tokens stand before it. Who owns a cell is not its business.
+ * number, how many tokens stand before it. The index does not know which other sequences own its cells.
  *
  * The runs lie in one array with a gap where work happened last, so that work which goes on there, at the end, in front
  * or in the middle, costs no more than it changes; a window that slides leaves room in front too.

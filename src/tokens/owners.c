@@ -4,9 +4,9 @@
 
 enum { SAME_CELLS = 64 };
 
-/* ------------------------------------------------------------------------------------------- who owns */
+/* ------------------------------------------------------------------------------------------- owners of a cell */
 
-/* The index of a sequence that a loose set names has the cell: it owns it. */
+/* Whether the sequence owns the cell, which a loose set alone does not tell: its index has the cell then. */
 static bool index_has(const kvl_cells *c, kvlazy_seq_id seq, uint32_t cell)
 {
     const kvl_index *x = kvl_cells_index(c, seq);

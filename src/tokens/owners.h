@@ -43,8 +43,8 @@ static inline uint32_t kvl_owners_same_in(const kvl_cells *c, kvl_stretch run)
 /* The tokens from number i of an index on, below `end`, whose cells name the same. */
 kvl_stretch kvl_owners_part(const kvl_cells *cells, const kvl_index *index, uint32_t i, uint32_t end);
 
-/* Counts for each set how many cells of these tokens name it, and forgets what the last call decided about it. Returns
- * how many sets there are. */
+/* Counts for each set how many cells of these tokens name it, and forgets what was decided for the set in the last such
+ * call. Returns how many sets there are. */
 uint32_t kvl_owners_count(kvl_cells *cells, const kvl_index *index, uint32_t begin, uint32_t end);
 
 /* n cells that all name the same name `to` from now on. */
