@@ -351,6 +351,7 @@ int main(void)
         DESK_TEST(a_busy_stream_is_not_asked),
         DESK_TEST(a_veto_holds_for_idle_ms),
         DESK_TEST(what_is_gone_counts_whatever_vacate_answers),
+        DESK_TEST(caches_that_keep_do_not_ask),
         DESK_TEST(no_vacate_means_never),
         DESK_TEST(a_batch_opened_inside_vacate),
         DESK_TEST(trim_asks_every_stream),
