@@ -95,15 +95,6 @@ kvlazy_tensor bed_packed(size_t row_bytes, uint32_t n_channel, uint32_t kv_size,
 
 /* ---- areas ---- */
 
-struct bed_area *bed_area_of(struct bed *bed, const unsigned char *at)
-{
-    for (int i = 0; i < BED_ARENAS + 1; i++)
-        if (bed->area[i].bytes && at >= bed->area[i].base && at < bed->area[i].base + bed->area[i].bytes)
-            return &bed->area[i];
-    fail_msg("%p lies in no area", (const void *)at);
-    return NULL;
-}
-
 static void name_tensor(struct bed *bed, const kvlazy_tensor *t)
 {
     struct bed_area *area = bed_area_of(bed, t->data);
