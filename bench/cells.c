@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The operations of `bench/run cells`. Each is timed on both sides in turn, neither always the first, and taken
+ * The operations of `bench/run cells`. Each is timed on both tables in turn, neither always the first, and taken
  * back outside the timed part, so that every round begins alike. The first round is not counted: arrays grow
  * in it. Ratios are of medians.
  */
@@ -23,48 +23,48 @@ enum {
 struct work {
     const char *key, *what, *wanted;
     uint32_t kv_size, rounds, per;
-    int (*fill)(struct cells_side *side);             /* once */
-    int (*timed)(struct cells_side *side, int round); /* what is measured */
-    int (*restore)(struct cells_side *side, int round);
+    int (*fill)(struct cells_table *table);             /* once */
+    int (*timed)(struct cells_table *table, int round); /* what is measured */
+    int (*restore)(struct cells_table *table, int round);
     bool lenient; /* the baseline only finds cells and tries nothing out */
 };
 
-static int time_work(const struct work *work, struct cells_side *side, int round, struct bench_series *ns)
+static int time_work(const struct work *work, struct cells_table *table, int round, struct bench_series *ns)
 {
     uint64_t start_ns = bench_now_ns();
-    int status = work->timed(side, round);
+    int status = work->timed(table, round);
     uint64_t spent_ns = bench_now_ns() - start_ns;
     if (round > 0) {
         bench_series_add(ns, (double)spent_ns / work->per);
     }
-    return status != 0 ? status : work->restore(side, round);
+    return status != 0 ? status : work->restore(table, round);
 }
 
-/* Both sides must have done the same work, or their times cannot be compared. */
-static int agree(const struct work *work, struct cells_side *const *side)
+/* Both tables must have done the same work, or their times cannot be compared. */
+static int agree(const struct work *work, struct cells_table *const *table)
 {
-    if (cells_live(side[0]) != cells_live(side[1]) || cells_pos_max(side[0], 0) != cells_pos_max(side[1], 0)) {
-        return bench_error("%s: the two sides hold different tokens", work->what);
+    if (cells_live(table[0]) != cells_live(table[1]) || cells_pos_max(table[0], 0) != cells_pos_max(table[1], 0)) {
+        return bench_error("%s: the two tables hold different tokens", work->what);
     }
     return 0;
 }
 
-static int run_work(const struct work *work, struct cells_side *const *side, struct bench_series *ns)
+static int run_work(const struct work *work, struct cells_table *const *table, struct bench_series *ns)
 {
     for (int k = 0; k < CELLS_KINDS; k++) {
-        cells_side_dry_run(side[k], !work->lenient);
-        if (work->fill(side[k]) != 0) {
+        cells_table_dry_run(table[k], !work->lenient);
+        if (work->fill(table[k]) != 0) {
             return -1;
         }
     }
     for (int round = 0; round <= (int)work->rounds; round++) {
         for (int k = 0; k < CELLS_KINDS; k++) {
             int now = (round + k) % CELLS_KINDS;
-            if (time_work(work, side[now], round, &ns[now]) != 0) {
+            if (time_work(work, table[now], round, &ns[now]) != 0) {
                 return -1;
             }
         }
-        if (agree(work, side) != 0) {
+        if (agree(work, table) != 0) {
             return -1;
         }
     }
@@ -74,13 +74,13 @@ static int run_work(const struct work *work, struct cells_side *const *side, str
 static int compare(const struct bench_config *config, const struct work *work)
 {
     struct bench_series ns[CELLS_KINDS] = {{.n = 0}};
-    struct cells_side *side[CELLS_KINDS];
+    struct cells_table *table[CELLS_KINDS];
     for (int k = 0; k < CELLS_KINDS; k++) {
-        side[k] = cells_side_open((enum cells_kind)k, work->kv_size);
+        table[k] = cells_table_open((enum cells_kind)k, work->kv_size);
     }
-    int status = side[0] != NULL && side[1] != NULL ? run_work(work, side, ns) : -1;
+    int status = table[0] != NULL && table[1] != NULL ? run_work(work, table, ns) : -1;
     for (int k = 0; k < CELLS_KINDS; k++) {
-        cells_side_close(side[k]);
+        cells_table_close(table[k]);
     }
     if (status != 0) {
         return status;
@@ -101,105 +101,105 @@ static int compare(const struct bench_config *config, const struct work *work)
 /* ------------------------------------------------------------------------------------------------------
  * The operations
  */
-static int fill_held(struct cells_side *side)
+static int fill_held(struct cells_table *table)
 {
-    return cells_fill(side, 0, 1, FIRST_POS, HELD);
+    return cells_fill(table, 0, 1, FIRST_POS, HELD);
 }
 
-static int decode(struct cells_side *side, kvlazy_pos pos)
+static int decode(struct cells_table *table, kvlazy_pos pos)
 {
     for (kvlazy_pos i = 0; i < DECODES; i++) {
-        if (cells_put(side, 0, 1, pos + i, 1) != 0) {
+        if (cells_put(table, 0, 1, pos + i, 1) != 0) {
             return -1;
         }
     }
     return 0;
 }
 
-static int place1(struct cells_side *side, int round)
+static int place1(struct cells_table *table, int round)
 {
     (void)round;
-    return decode(side, FIRST_POS + HELD);
+    return decode(table, FIRST_POS + HELD);
 }
 
-static int place512(struct cells_side *side, int round)
+static int place512(struct cells_table *table, int round)
 {
     (void)round;
-    return cells_put(side, 0, 1, FIRST_POS + HELD, CELLS_BATCH);
+    return cells_put(table, 0, 1, FIRST_POS + HELD, CELLS_BATCH);
 }
 
-static int remove_placed(struct cells_side *side, int round)
+static int remove_placed(struct cells_table *table, int round)
 {
     (void)round;
-    return cells_rm(side, 0, FIRST_POS + HELD, -1);
+    return cells_rm(table, 0, FIRST_POS + HELD, -1);
 }
 
 /* Two sequences get a token each in turn, and then one of them is removed. */
-static int fill_alternating(struct cells_side *side)
+static int fill_alternating(struct cells_table *table)
 {
-    return cells_fill(side, 0, 2, FIRST_POS, 4 * HELD) != 0 ? -1 : cells_rm(side, 1, -1, -1);
+    return cells_fill(table, 0, 2, FIRST_POS, 4 * HELD) != 0 ? -1 : cells_rm(table, 1, -1, -1);
 }
 
-static int place_fragmented(struct cells_side *side, int round)
+static int place_fragmented(struct cells_table *table, int round)
 {
     (void)round;
-    return cells_put(side, 2, 1, 0, CELLS_BATCH);
+    return cells_put(table, 2, 1, 0, CELLS_BATCH);
 }
 
-static int remove_fragmented(struct cells_side *side, int round)
+static int remove_fragmented(struct cells_table *table, int round)
 {
     (void)round;
-    return cells_rm(side, 2, -1, -1);
+    return cells_rm(table, 2, -1, -1);
 }
 
 enum { REMOVED = 12288, REMOVED_FEW = 512 };
 
-static int rm_tail(struct cells_side *side, int round)
+static int rm_tail(struct cells_table *table, int round)
 {
     (void)round;
-    return cells_rm(side, 0, FIRST_POS + HELD - REMOVED, -1);
+    return cells_rm(table, 0, FIRST_POS + HELD - REMOVED, -1);
 }
 
-static int refill_tail(struct cells_side *side, int round)
+static int refill_tail(struct cells_table *table, int round)
 {
     (void)round;
-    return cells_fill(side, 0, 1, FIRST_POS + HELD - REMOVED, REMOVED);
+    return cells_fill(table, 0, 1, FIRST_POS + HELD - REMOVED, REMOVED);
 }
 
-static int rm_few(struct cells_side *side, int round)
+static int rm_few(struct cells_table *table, int round)
 {
     (void)round;
-    return cells_rm(side, 0, FIRST_POS + HELD - REMOVED_FEW, -1);
+    return cells_rm(table, 0, FIRST_POS + HELD - REMOVED_FEW, -1);
 }
 
-static int refill_few(struct cells_side *side, int round)
+static int refill_few(struct cells_table *table, int round)
 {
     (void)round;
-    return cells_fill(side, 0, 1, FIRST_POS + HELD - REMOVED_FEW, REMOVED_FEW);
+    return cells_fill(table, 0, 1, FIRST_POS + HELD - REMOVED_FEW, REMOVED_FEW);
 }
 
 /* Positions go down and up again, so that the rounds can go on for ever. */
-static int shift(struct cells_side *side, int round)
+static int shift(struct cells_table *table, int round)
 {
-    return cells_add(side, 0, -1, -1, round % 2 == 0 ? -32 : 32);
+    return cells_add(table, 0, -1, -1, round % 2 == 0 ? -32 : 32);
 }
 
-static int rotate(struct cells_side *side, int round)
+static int rotate(struct cells_table *table, int round)
 {
     (void)round;
-    return cells_shift_done(side);
+    return cells_shift_done(table);
 }
 
-static int clear(struct cells_side *side, int round)
+static int clear(struct cells_table *table, int round)
 {
     (void)round;
-    return cells_clear(side);
+    return cells_clear(table);
 }
 
-static int refill(struct cells_side *side, int round)
+static int refill(struct cells_table *table, int round)
 {
     (void)round;
-    return fill_held(side);
+    return fill_held(table);
 }
 
 static const struct work works[] = {
@@ -229,8 +229,8 @@ static const struct work works[] = {
 struct layout {
     const char *name;
     uint32_t kv_size;
-    int (*fill)(struct cells_side *side); /* once */
-    kvlazy_seq_id seq;                    /* what is placed and taken back goes to its end */
+    int (*fill)(struct cells_table *table); /* once */
+    kvlazy_seq_id seq;                      /* what is placed and taken back goes to its end */
     kvlazy_pos pos;
 };
 
@@ -241,53 +241,53 @@ struct alone {
     struct layout base, work;
 };
 
-static int fill_few(struct cells_side *side)
+static int fill_few(struct cells_table *table)
 {
-    return cells_fill(side, 0, 1, 0, FEW);
+    return cells_fill(table, 0, 1, 0, FEW);
 }
 
-static int fill_many(struct cells_side *side)
+static int fill_many(struct cells_table *table)
 {
-    return cells_fill(side, 0, 1, 0, MANY);
+    return cells_fill(table, 0, 1, 0, MANY);
 }
 
 /* As many cells in use as fill_alternating leaves, in one piece. */
-static int fill_half(struct cells_side *side)
+static int fill_half(struct cells_table *table)
 {
-    return cells_fill(side, 0, 1, FIRST_POS, 2 * HELD);
+    return cells_fill(table, 0, 1, FIRST_POS, 2 * HELD);
 }
 
-static int time_layout(const struct alone *alone, const struct layout *layout, struct cells_side *side,
+static int time_layout(const struct alone *alone, const struct layout *layout, struct cells_table *table,
                        struct bench_series *ns)
 {
     uint32_t n_batch = alone->n == 1 ? DECODES : 1;
     int status = 0;
     uint64_t start_ns = bench_now_ns();
     for (uint32_t i = 0; status == 0 && i < n_batch; i++) {
-        status = cells_put(side, layout->seq, 1, layout->pos + (kvlazy_pos)i, alone->n);
+        status = cells_put(table, layout->seq, 1, layout->pos + (kvlazy_pos)i, alone->n);
     }
     bench_series_add(ns, (double)(bench_now_ns() - start_ns) / n_batch);
-    return status != 0 ? status : cells_rm(side, layout->seq, layout->pos, -1);
+    return status != 0 ? status : cells_rm(table, layout->seq, layout->pos, -1);
 }
 
 static int measure_alone(const struct alone *alone, struct bench_series *ns)
 {
     const struct layout *layout[2] = {&alone->base, &alone->work};
     struct bench_series unmeasured = {.n = 0};
-    struct cells_side *side[2] = {NULL, NULL};
+    struct cells_table *table[2] = {NULL, NULL};
     int status = 0;
     for (int k = 0; status == 0 && k < 2; k++) {
-        side[k] = cells_side_open(CELLS_LAZY, layout[k]->kv_size);
-        status = side[k] == NULL ? -1 : layout[k]->fill(side[k]);
+        table[k] = cells_table_open(CELLS_LAZY, layout[k]->kv_size);
+        status = table[k] == NULL ? -1 : layout[k]->fill(table[k]);
     }
     for (int round = 0; status == 0 && round <= ROUNDS; round++) {
         for (int k = 0; status == 0 && k < 2; k++) {
             int now = (round + k) % 2;
-            status = time_layout(alone, layout[now], side[now], round == 0 ? &unmeasured : &ns[now]);
+            status = time_layout(alone, layout[now], table[now], round == 0 ? &unmeasured : &ns[now]);
         }
     }
-    cells_side_close(side[0]);
-    cells_side_close(side[1]);
+    cells_table_close(table[0]);
+    cells_table_close(table[1]);
     return status;
 }
 
@@ -372,16 +372,16 @@ static uint64_t resident_bytes(void)
 int cells_bytes(const struct bench_config *config)
 {
     uint64_t before = heap_bytes();
-    struct cells_side *side = cells_side_open(CELLS_LAZY, 1 << 20);
-    if (side == NULL) {
+    struct cells_table *table = cells_table_open(CELLS_LAZY, 1 << 20);
+    if (table == NULL) {
         return -1;
     }
     uint64_t empty = heap_bytes(), resident = resident_bytes();
-    int status = cells_fill(side, 0, 1, 0, HELD);
+    int status = cells_fill(table, 0, 1, 0, HELD);
     uint64_t full = heap_bytes();
-    status = status == 0 ? cells_fill(side, 0, 1, HELD, CELLS_BATCH) : status;
-    uint64_t doubled = heap_bytes(), in_ram = resident_bytes() - resident - cells_touched_bytes(side);
-    cells_side_close(side);
+    status = status == 0 ? cells_fill(table, 0, 1, HELD, CELLS_BATCH) : status;
+    uint64_t doubled = heap_bytes(), in_ram = resident_bytes() - resident - cells_touched_bytes(table);
+    cells_table_close(table);
     if (status != 0) {
         return status;
     }

@@ -22,7 +22,7 @@ struct kind {
 
 /** Cells as they lie before, and the tokens whose mask is timed: of sequence 0, or one of each of the first. */
 struct scene {
-    int (*fill)(struct cells_side *side);
+    int (*fill)(struct cells_table *table);
     uint32_t n_token;
     bool one_each;
     struct kind kind[KINDS];
@@ -110,21 +110,21 @@ static int measure(const struct bench_config *config, kvlazy_cache *cache, const
     return 0;
 }
 
-static int in_one_piece(struct cells_side *side)
+static int in_one_piece(struct cells_table *table)
 {
-    return cells_fill(side, 0, 1, 0, COLUMNS - CELLS_BATCH);
+    return cells_fill(table, 0, 1, 0, COLUMNS - CELLS_BATCH);
 }
 
 /* Two sequences get a token each in turn. The end of the first is removed, so that its cells are taken again. */
-static int scattered(struct cells_side *side)
+static int scattered(struct cells_table *table)
 {
-    return cells_fill(side, 0, 2, 0, COLUMNS) != 0 ? -1 : cells_rm(side, 0, COLUMNS / 2 - CELLS_BATCH, -1);
+    return cells_fill(table, 0, 2, 0, COLUMNS) != 0 ? -1 : cells_rm(table, 0, COLUMNS / 2 - CELLS_BATCH, -1);
 }
 
 /* Every sequence gets a token in turn. */
-static int in_turn(struct cells_side *side)
+static int in_turn(struct cells_table *table)
 {
-    return cells_fill(side, 0, CELLS_SEQ, 0, COLUMNS - CELLS_SEQ);
+    return cells_fill(table, 0, CELLS_SEQ, 0, COLUMNS - CELLS_SEQ);
 }
 
 int cells_mask(const struct bench_config *config)
@@ -156,10 +156,10 @@ int cells_mask(const struct bench_config *config)
     void *data = malloc((size_t)CELLS_BATCH * COLUMNS * 4);
     int status = data == NULL ? bench_error("out of memory") : 0;
     for (size_t i = 0; status == 0 && i < sizeof(scenes) / sizeof(scenes[0]); i++) {
-        struct cells_side *side = cells_side_open(CELLS_LAZY, COLUMNS);
-        status = side == NULL ? -1 : scenes[i].fill(side);
-        status = status == 0 ? measure(config, cells_side_cache(side), &scenes[i], data) : status;
-        cells_side_close(side);
+        struct cells_table *table = cells_table_open(CELLS_LAZY, COLUMNS);
+        status = table == NULL ? -1 : scenes[i].fill(table);
+        status = status == 0 ? measure(config, cells_table_cache(table), &scenes[i], data) : status;
+        cells_table_close(table);
     }
     free(data);
     return status;

@@ -4,7 +4,7 @@
  * llama.cpp has. Per cell a position, a shift and a set of owners; an ordered set of the cells in use; per
  * sequence an ordered map from position to how many cells have it, with a node of its own on the heap for each
  * entry. Cells are searched from a head, ranges by a scan of the whole cache, and prepare tries its slots out
- * on the cells and takes them back. Called by cells_sides.c only; one stream, up to 64 sequences.
+ * on the cells and takes them back. Called by cells_table.c only; one stream, up to 64 sequences.
  */
 #ifndef BENCH_CELLS_TREES_H
 #define BENCH_CELLS_TREES_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The bench: reads the options and the trace, measures the micro figures, runs the contest of the policies and
+ * The bench: reads the options and the trace, measures the micro figures, runs the comparison of the policies and
  * reports. bench/run builds it, calls it and draws what it left for the plot; nothing else calls it.
  */
 #include "cells.h"
@@ -103,18 +103,18 @@ static int measure_all(const struct bench_config *config, const struct measure *
 
 static int serve(const struct bench_config *config, const struct trace *trace)
 {
-    struct contest contest;
-    int status = contest_run(&contest, config, trace);
+    struct comparison comparison;
+    int status = comparison_run(&comparison, config, trace);
     if (status == 0) {
-        report_contest(config, trace, &contest);
+        report_comparison(config, trace, &comparison);
         if (config->plot_path != NULL) {
-            status = report_plot(config, trace, &contest);
+            status = report_plot(config, trace, &comparison);
         }
     }
     if (status != 0) {
         fprintf(stderr, "bench: %s\n", bench_why());
     }
-    contest_free(&contest);
+    comparison_free(&comparison);
     return status;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Serves one trace with one policy on a virtual clock of discrete events. Called by contest.c, in a child for
+ * Serves one trace with one policy on a virtual clock of discrete events. Called by comparison.c, in a child for
  * each policy, and in the parent for the model. It decides what requests do and when; what that means for
  * memory is the policy's.
  *
@@ -56,7 +56,8 @@ static uint32_t least(uint32_t a, uint32_t b)
 
 static int replay_sample(struct replay *replay)
 {
-    if ((replay->changed || replay->policy->ages) && replay->policy->resident(replay->state, &replay->resident_bytes) != 0) {
+    if ((replay->changed || replay->policy->ages) &&
+        replay->policy->resident(replay->state, &replay->resident_bytes) != 0) {
         return -1;
     }
     replay->changed = false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The replay: one trace served by the slots of one policy, on a virtual clock. replay.c runs one policy in
- * this process, contest.c runs several of them side by side, each in a process of its own.
+ * this process, comparison.c runs several of them side by side, each in a process of its own.
  */
 #ifndef BENCH_REPLAY_H
 #define BENCH_REPLAY_H
@@ -45,25 +45,25 @@ int replay_grid_make(const struct bench_config *config, const struct trace *trac
 double replay_average_mib(const struct replay_result *result);
 
 /* ------------------------------------------------------------------------------------------------------
- * contest.c
+ * comparison.c
  */
 enum {
-    CONTEST_EAGER,
-    CONTEST_DEMAND,
-    CONTEST_SEED,
-    CONTEST_KVLAZY,
-    CONTEST_POLICIES,
+    COMPARISON_EAGER,
+    COMPARISON_DEMAND,
+    COMPARISON_SEED,
+    COMPARISON_KVLAZY,
+    COMPARISON_POLICIES,
 };
 
-struct contest {
+struct comparison {
     struct replay_grid grid;
-    const struct policy *policy[CONTEST_POLICIES];
-    struct replay_result *result[CONTEST_POLICIES]; /* shared with the children */
+    const struct policy *policy[COMPARISON_POLICIES];
+    struct replay_result *result[COMPARISON_POLICIES]; /* shared with the children */
     struct replay_result *model, *tight_model;
 };
 
 /** Runs all policies, two at a time, and the model. 0, or -1 with bench_why(). */
-int contest_run(struct contest *contest, const struct bench_config *config, const struct trace *trace);
-void contest_free(struct contest *contest);
+int comparison_run(struct comparison *comparison, const struct bench_config *config, const struct trace *trace);
+void comparison_free(struct comparison *comparison);
 
 #endif

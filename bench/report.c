@@ -96,10 +96,10 @@ static double end_mib(const struct replay_result *result)
     return result->n_sample == 0 ? 0 : mib(result->sample[result->n_sample - 1]);
 }
 
-static void contest_keys(const struct contest *contest)
+static void comparison_keys(const struct comparison *comparison)
 {
-    for (int i = 0; i < CONTEST_POLICIES; i++) {
-        const struct replay_result *result = contest->result[i];
+    for (int i = 0; i < COMPARISON_POLICIES; i++) {
+        const struct replay_result *result = comparison->result[i];
         const struct {
             const char *suffix;
             double value;
@@ -114,13 +114,14 @@ static void contest_keys(const struct contest *contest)
         };
         for (size_t k = 0; k < sizeof(key) / sizeof(key[0]); k++) {
             char name[64];
-            snprintf(name, sizeof(name), "trace_%s_%s", contest->policy[i]->name, key[k].suffix);
+            snprintf(name, sizeof(name), "trace_%s_%s", comparison->policy[i]->name, key[k].suffix);
             report_key(name, key[k].value, key[k].digits);
         }
     }
 }
 
-static void contest_table(const struct bench_config *config, const struct trace *trace, const struct contest *contest)
+static void comparison_table(const struct bench_config *config, const struct trace *trace,
+                             const struct comparison *comparison)
 {
     printf("\n%s, %zu of %zu requests; %u slots x %u cells, %u layers, rows of %u B; idle %u s, initial %u cells\n",
            config->trace_path == NULL ? "the built-in trace" : config->trace_path, trace->n_request, trace->n_in_file,
@@ -128,33 +129,33 @@ static void contest_table(const struct bench_config *config, const struct trace 
            bench_initial(config));
     printf("%-10s %12s %12s %12s %12s %16s %12s %10s\n", "policy", "average MiB", "peak MiB", "end MiB", "create ms",
            "first token ms", "recomputed", "ran s");
-    for (int i = 0; i < CONTEST_POLICIES; i++) {
-        const struct replay_result *result = contest->result[i];
-        printf("%-10s %12.1f %12.1f %12.1f %12.3f %16.2f %12llu %10.1f\n", contest->policy[i]->name,
+    for (int i = 0; i < COMPARISON_POLICIES; i++) {
+        const struct replay_result *result = comparison->result[i];
+        printf("%-10s %12.1f %12.1f %12.1f %12.3f %16.2f %12llu %10.1f\n", comparison->policy[i]->name,
                replay_average_mib(result), mib(result->peak_bytes), end_mib(result), (double)result->create_ns / 1e6,
                first_token_ms(result), (unsigned long long)result->recomputed_tokens, (double)result->wall_ns / 1e9);
     }
     for (int i = 0; i < 2; i++) {
-        const struct replay_result *model = i == 0 ? contest->model : contest->tight_model;
+        const struct replay_result *model = i == 0 ? comparison->model : comparison->tight_model;
         printf("%-10s %12.1f %12.1f %12.1f %12s %16s %12llu\n", i == 0 ? "(model)" : "(tight)",
                replay_average_mib(model), mib(model->peak_bytes), end_mib(model), "", "",
                (unsigned long long)model->recomputed_tokens);
     }
 }
 
-void report_contest(const struct bench_config *config, const struct trace *trace, struct contest *contest)
+void report_comparison(const struct bench_config *config, const struct trace *trace, struct comparison *comparison)
 {
-    double lazy = replay_average_mib(contest->result[CONTEST_KVLAZY]);
-    double cover = replay_average_mib(contest->model), tight = replay_average_mib(contest->tight_model);
-    double seed = replay_average_mib(contest->result[CONTEST_SEED]);
+    double lazy = replay_average_mib(comparison->result[COMPARISON_KVLAZY]);
+    double cover = replay_average_mib(comparison->model), tight = replay_average_mib(comparison->tight_model);
+    double seed = replay_average_mib(comparison->result[COMPARISON_SEED]);
     if (config->keys) {
-        contest_keys(contest);
+        comparison_keys(comparison);
         report_key("trace_model_avg_mib", cover, 1);
         report_key("trace_kvlazy_over_cover", lazy / cover, 4);
         report_key("trace_kvlazy_over_tight_cover", lazy / tight, 4);
         report_key("trace_kvlazy_vs_seed", lazy / seed, 4);
     } else {
-        contest_table(config, trace, contest);
+        comparison_table(config, trace, comparison);
         printf(
             "kvlazy / page cover of the cells its rules leave live, or left live in the last %g s: %.4f  (<= 1.05)\n",
             1.5 * config->idle_ms / 1000, lazy / cover);
@@ -162,8 +163,8 @@ void report_contest(const struct bench_config *config, const struct trace *trace
         printf("kvlazy / seed: %.4f\n", lazy / seed);
         fflush(stdout);
     }
-    if (contest->model->recomputed_tokens != contest->result[CONTEST_KVLAZY]->recomputed_tokens ||
-        contest->model->last_token_us != contest->result[CONTEST_KVLAZY]->last_token_us) {
+    if (comparison->model->recomputed_tokens != comparison->result[COMPARISON_KVLAZY]->recomputed_tokens ||
+        comparison->model->last_token_us != comparison->result[COMPARISON_KVLAZY]->last_token_us) {
         fprintf(stderr, "bench: note: kvlazy evicted other tokens than the model's rules do\n");
     }
 }
@@ -196,17 +197,17 @@ static void write_quoted(FILE *file, const char *variable, const char *text)
     fputs("'\n", file);
 }
 
-int report_plot(const struct bench_config *config, const struct trace *trace, const struct contest *contest)
+int report_plot(const struct bench_config *config, const struct trace *trace, const struct comparison *comparison)
 {
     FILE *data = open_data(config, "memory.dat");
     if (data == NULL) {
         return -1;
     }
     fprintf(data, "# virtual minutes, then resident MiB: eager demand seed kvlazy\n");
-    for (uint32_t i = 0; i < contest->grid.n_sample; i++) {
-        fprintf(data, "%.4f", (double)i * (double)contest->grid.step_us / 60e6);
-        for (int k = 0; k < CONTEST_POLICIES; k++) {
-            fprintf(data, " %.2f", mib(contest->result[k]->sample[i]));
+    for (uint32_t i = 0; i < comparison->grid.n_sample; i++) {
+        fprintf(data, "%.4f", (double)i * (double)comparison->grid.step_us / 60e6);
+        for (int k = 0; k < COMPARISON_POLICIES; k++) {
+            fprintf(data, " %.2f", mib(comparison->result[k]->sample[i]));
         }
         fputc('\n', data);
     }
@@ -224,8 +225,8 @@ int report_plot(const struct bench_config *config, const struct trace *trace, co
              config->kv_size);
     write_quoted(vars, "plot_title", title);
     write_quoted(vars, "plot_path", config->plot_path);
-    for (int k = 0; k < CONTEST_POLICIES; k++) {
-        fprintf(vars, "%s_mib = %.0f\n", contest->policy[k]->name, replay_average_mib(contest->result[k]));
+    for (int k = 0; k < COMPARISON_POLICIES; k++) {
+        fprintf(vars, "%s_mib = %.0f\n", comparison->policy[k]->name, replay_average_mib(comparison->result[k]));
     }
     return close_data(vars, "memory.vars");
 }

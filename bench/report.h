@@ -22,9 +22,9 @@ struct figure {
 
 void report_begin(const struct bench_config *config);
 void report_figure(const struct bench_config *config, const struct figure *figure);
-void report_contest(const struct bench_config *config, const struct trace *trace, struct contest *contest);
+void report_comparison(const struct bench_config *config, const struct trace *trace, struct comparison *comparison);
 /** Writes memory.dat and memory.vars into data_dir, for memory.gp. 0 or -1. */
-int report_plot(const struct bench_config *config, const struct trace *trace, const struct contest *contest);
+int report_plot(const struct bench_config *config, const struct trace *trace, const struct comparison *comparison);
 
 /** "12.3 us (11.8 .. 14.0)": median and range of a series of nanoseconds; of 20 values and more, the quartiles. */
 void report_time(char *text, size_t room, struct bench_series *ns);

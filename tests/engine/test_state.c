@@ -5,7 +5,7 @@
  */
 #include "engine_state.h"
 
-#include "../unit.h"
+#include "unit.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shared: cells whose owners are many. Hundreds of sequences that share prefixes, fork, are cut, shifted and die,
+ * owners: cells whose owners are many. Hundreds of sequences that share prefixes, fork, are cut, shifted and die,
  * beside arrays without any cleverness; the same where now and then the allocator refuses; and what it costs in bytes.
  */
 #include "unit.h"

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Sixteen threads, each with caches of its own, in one pool that is too small for all of them, over the real host; an
- * idle side that polls every cache; and a sampler. The host's table is wrapped to know at every commit what all caches
- * have together, so that not one moment above the ceiling is missed. Between rounds everybody stands still and the
- * figures must agree to the byte. Made for the thread sanitizer as well. KVLAZY_TEST_SECONDS says how long.
+ * idle side that polls every cache; and a sampler. Between rounds all threads stand still and the figures must agree to
+ * the byte. Made for the thread sanitizer as well. KVLAZY_TEST_SECONDS says how long.
  */
 #define _DEFAULT_SOURCE
+#include "pool_world.h"
+
 #include <sched.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,260 +15,8 @@
 #include <unistd.h>
 
 #include <kvlazy/arena.h>
-#include <kvlazy/engine_cells.h>
-#include <kvlazy/kvlazy.h>
-#include <kvlazy/pool.h>
-#include <kvlazy/reaper.h>
-#include <pthread.h>
 
 #include "unit.h"
-
-enum {
-    N_THREAD = 16,
-    N_OWN = 2, /* caches a thread */
-    N_SLOT = N_THREAD * N_OWN,
-    N_SEQ = 4,
-    KV_SIZE = 512,
-    ROW_BYTES = 512,
-    MAX_TOKENS = 64,
-    IDLE_MS = 20,
-    N_MAP = 4,
-    ROUND_MS = 250,
-};
-
-enum kind { UNIFIED, STREAMS, LINKED, OUTSIDE };
-
-/* A reservation of a cache: which pages are committed. */
-struct map {
-    char *addr;
-    size_t bytes;
-    unsigned char *state;
-};
-
-/* Where a cache lives, again and again; what of it other threads look at is guarded by `gone`. */
-struct place {
-    pthread_rwlock_t gone; /* held to read: the cache stays */
-    kvlazy_cache *_Atomic cache;
-    enum kind kind;
-    struct place *with;
-    uint64_t serial;
-    kvlazy_mem table;
-    struct map map[N_MAP];
-    kvlazy_tensor k;
-    uint32_t table_end[N_SEQ]; /* OUTSIDE: cells in use */
-};
-
-struct worker {
-    struct place *own;
-    uint64_t rng, n_op, n_batch, n_refused, n_created;
-};
-
-static struct {
-    kvlazy_pool *pool;
-    kvlazy_reaper *reaper; /* of this round */
-    size_t page;
-    struct place place[N_SLOT];
-    struct worker worker[N_THREAD];
-    atomic_ullong now;
-    atomic_ullong ceiling;   /* no more than this may be committed */
-    atomic_ullong n_ceiling; /* times it changed */
-    atomic_ullong committed; /* by all caches */
-    atomic_ullong most, n_over, n_sample;
-    atomic_bool round_over, stop;
-    atomic_int n_wrong;
-    pthread_barrier_t barrier;
-} all;
-
-/* Asserts cannot jump out of another thread: they count here. */
-static void wrong(const char *what, int status)
-{
-    if (atomic_fetch_add(&all.n_wrong, 1) < 10)
-        print_error("wrong: %s (%s)\n", what, kvlazy_status_name(status));
-}
-
-/* ---- the host, watched ---- */
-
-static const kvlazy_mem *host;
-
-static void *watched_reserve(void *ctx, size_t bytes, uint32_t flags)
-{
-    struct place *p = ctx;
-    void *addr = host->reserve(ctx, bytes, flags);
-
-    for (int i = 0; addr && i < N_MAP; i++)
-        if (!p->map[i].addr) {
-            p->map[i] = (struct map){addr, bytes, calloc(bytes / all.page + 1, 1)};
-            return addr;
-        }
-    return addr;
-}
-
-static struct map *map_of(struct place *p, const void *addr)
-{
-    for (int i = 0; i < N_MAP; i++)
-        if (p->map[i].addr && (const char *)addr >= p->map[i].addr &&
-            (const char *)addr < p->map[i].addr + p->map[i].bytes)
-            return &p->map[i];
-    wrong("an address of no reservation", 0);
-    return NULL;
-}
-
-/* Marks pages, and answers the bytes that changed. */
-static uint64_t mark(struct place *p, const kvlazy_range *range, size_t n_range, bool in)
-{
-    uint64_t n = 0;
-
-    for (size_t i = 0; i < n_range; i++) {
-        struct map *map = map_of(p, range[i].addr);
-        size_t first = map ? (size_t)((char *)range[i].addr - map->addr) / all.page : 0;
-
-        for (size_t k = 0; map && k < range[i].bytes / all.page; k++) {
-            n += map->state[first + k] != in;
-            map->state[first + k] = in;
-        }
-    }
-    return n * all.page;
-}
-
-/* Nobody holds the lock of the pool over a call of the host: else this would wait for ever. */
-static void look_at_the_pool(void)
-{
-    kvlazy_pool_info info = {.struct_size = sizeof info};
-
-    if (kvlazy_pool_stats(all.pool, &info) || info.taken_bytes > info.budget_bytes)
-        atomic_fetch_add(&all.n_over, 1);
-}
-
-static int watched_commit(void *ctx, const kvlazy_range *range, size_t n_range)
-{
-    uint64_t more = mark(ctx, range, n_range, true), n_ceiling = atomic_load(&all.n_ceiling);
-    uint64_t now = atomic_fetch_add(&all.committed, more) + more, most = atomic_load(&all.most);
-
-    if (now > atomic_load(&all.ceiling) && n_ceiling == atomic_load(&all.n_ceiling))
-        atomic_fetch_add(&all.n_over, 1);
-    look_at_the_pool();
-    while (now > most && !atomic_compare_exchange_weak(&all.most, &most, now))
-        ;
-    return host->commit(ctx, range, n_range);
-}
-
-static size_t watched_decommit(void *ctx, const kvlazy_range *range, size_t n_range)
-{
-    size_t n = host->decommit(ctx, range, n_range);
-
-    look_at_the_pool();
-
-    atomic_fetch_sub(&all.committed, mark(ctx, range, n, false));
-    return n;
-}
-
-static int watched_unreserve(void *ctx, void *addr, size_t bytes)
-{
-    struct map *map = map_of(ctx, addr);
-    int error = host->unreserve(ctx, addr, bytes);
-
-    if (map) {
-        atomic_fetch_sub(&all.committed, mark(ctx, &(kvlazy_range){addr, bytes}, 1, false));
-        free(map->state);
-        *map = (struct map){0};
-    }
-    return error;
-}
-
-static uint64_t clock_by_hand(void *ctx)
-{
-    (void)ctx;
-    return atomic_load(&all.now);
-}
-
-static void make_table(struct place *p)
-{
-    p->table = *host;
-    p->table.ctx = p;
-    p->table.reserve = watched_reserve;
-    p->table.unreserve = watched_unreserve;
-    p->table.commit = watched_commit;
-    p->table.decommit = watched_decommit;
-    p->table.now_ms = clock_by_hand;
-    p->table.set_writable = NULL;
-    p->table.headroom = NULL;
-}
-
-/* ---- caches ---- */
-
-/* Asked on whatever thread lacks memory: it looks around, and keeps now and then. */
-static int on_evict(void *ctx, kvlazy_seq_id seq, kvlazy_pos pos)
-{
-    struct place *p = ctx;
-    kvlazy_cache *cache = atomic_load(&p->cache);
-    kvlazy_stats_info info = {.struct_size = sizeof info};
-
-    if (seq < 0 || seq >= N_SEQ || pos < -1)
-        wrong("on_evict is asked nonsense", seq);
-    if (cache && kvlazy_stats(cache, &info))
-        wrong("stats inside on_evict", 0);
-    if (pos % 3 == 0)
-        sched_yield(); /* a hook may get in between */
-    return pos % 8 == 1;
-}
-
-static uint32_t used_end(void *ctx, uint32_t stream)
-{
-    return ((struct place *)ctx)->table_end[stream];
-}
-
-/* Of linked caches one stands for both. */
-static void watch(struct place *p, kvlazy_cache *cache)
-{
-    int status = p->kind == OUTSIDE ? KVLAZY_OK : kvlazy_reaper_add(all.reaper, cache);
-
-    if (status && (status != KVLAZY_EINVAL || p->kind != LINKED))
-        wrong("reaper_add", status);
-}
-
-static void open_place(struct place *p)
-{
-    kvlazy_layer layer = {.id = 0, .k_row_bytes = ROW_BYTES};
-    kvlazy_cell_ops ops = {.struct_size = sizeof ops, .ctx = p, .used_end = used_end};
-    kvlazy_params params;
-    kvlazy_cache *cache = NULL;
-    uint64_t i = (uint64_t)(p - all.place);
-
-    kvlazy_params_init(&params);
-    params.kv_size = KV_SIZE;
-    params.kv_size_initial = i % 3 ? 0 : 100;
-    params.n_seq_max = N_SEQ;
-    params.n_stream = p->kind == STREAMS || p->kind == OUTSIDE ? N_SEQ : 1;
-    params.slot_shrink_idle_ms = IDLE_MS;
-    params.layers = &layer;
-    params.n_layer = 1;
-    params.mem = &p->table;
-    params.pool = all.pool;
-    params.pool_min_bytes = i % 4 * 2 * all.page;
-    params.pool_weight = 1 + (uint32_t)(i % 3);
-    params.host_root = "";
-    params.cell_ops = p->kind == OUTSIDE ? &ops : NULL;
-    params.with = p->with ? atomic_load(&p->with->cache) : NULL;
-    params.on_evict = i % 2 || p->kind == LINKED ? on_evict : NULL;
-    params.evict_ctx = p;
-    memset(p->table_end, 0, sizeof p->table_end);
-    p->serial++;
-    int status = kvlazy_create(&params, &cache);
-    if (status == KVLAZY_EBUDGET)
-        return; /* its minimum is not there now */
-    if (status || kvlazy_k(cache, 0, &p->k))
-        wrong("create", status);
-    atomic_store(&p->cache, cache);
-    watch(p, cache);
-}
-
-static void close_place(struct place *p)
-{
-    pthread_rwlock_wrlock(&p->gone);
-    kvlazy_cache *cache = atomic_exchange(&p->cache, NULL);
-    kvlazy_destroy(cache);
-    pthread_rwlock_unlock(&p->gone);
-}
 
 /* ---- the idle side: the reaper, and a thread that polls all without asking when ---- */
 
@@ -280,7 +27,7 @@ static void *idle_side(void *arg)
         for (struct place *p = all.place; p < all.place + N_SLOT && !atomic_load(&all.round_over); p++) {
             pthread_rwlock_rdlock(&p->gone);
             kvlazy_cache *cache = atomic_load(&p->cache);
-            int status = cache && p->kind != OUTSIDE ? kvlazy_poll(cache, NULL) : KVLAZY_OK;
+            int status = cache && p->kind != ENGINE_CELLS ? kvlazy_poll(cache, NULL) : KVLAZY_OK;
             pthread_rwlock_unlock(&p->gone);
             if (status && status != KVLAZY_EBUSY)
                 wrong("poll", status);
@@ -393,7 +140,7 @@ static void look(struct place *p, kvlazy_cache *cache)
         wrong("resident", 0);
     if (kvlazy_check(cache, &reason))
         wrong(reason, KVLAZY_ESTATE);
-    if (p->kind != OUTSIDE && kvlazy_room(cache, 0) > KV_SIZE)
+    if (p->kind != ENGINE_CELLS && kvlazy_room(cache, 0) > KV_SIZE)
         wrong("room", 0);
 }
 
@@ -442,7 +189,7 @@ static void one_op(struct worker *w, struct place *p)
         w->n_created += atomic_load(&p->cache) != NULL;
     } else if (dice < 6) {
         look(p, cache);
-    } else if (p->kind == OUTSIDE) {
+    } else if (p->kind == ENGINE_CELLS) {
         touch_more(w, p, cache);
     } else if (dice < 16) {
         trim(w, cache);
@@ -512,7 +259,7 @@ static void sample_caches(void)
         kvlazy_stats_info info = {.struct_size = sizeof info};
 
         pthread_rwlock_rdlock(&p->gone);
-        kvlazy_cache *cache = p->kind == OUTSIDE ? NULL : atomic_load(&p->cache);
+        kvlazy_cache *cache = p->kind == ENGINE_CELLS ? NULL : atomic_load(&p->cache);
         if (cache && (kvlazy_stats(cache, &info) || info.touched_bytes > atomic_load(&all.ceiling) ||
                       info.touched_bytes > info.reserved_bytes))
             wrong("stats", 0);
@@ -521,7 +268,7 @@ static void sample_caches(void)
     }
 }
 
-/* Everybody stands still, and no batch is open. */
+/* All threads stand still, and no batch is open. */
 static void settled(void)
 {
     uint64_t sum = 0;
@@ -554,7 +301,7 @@ static void change_budget(uint64_t pages)
     int status = kvlazy_pool_set_budget(all.pool, bytes);
     if (status && status != KVLAZY_EBUDGET)
         wrong("pool_set_budget", status);
-    atomic_fetch_add(&all.n_ceiling, 1); /* who compares with either now does not know which */
+    atomic_fetch_add(&all.n_ceiling, 1); /* a comparison with either now does not know which */
     atomic_store(&all.ceiling, pool_stats().budget_bytes);
     atomic_fetch_add(&all.n_ceiling, 1);
 }
@@ -592,12 +339,11 @@ static enum kind kind_of(int thread, int own)
 {
     if (thread % 4 == 2)
         return LINKED;
-    return thread % 4 == 1 && own ? OUTSIDE : thread % 4 == 3 ? STREAMS : UNIFIED;
+    return thread % 4 == 1 && own ? ENGINE_CELLS : thread % 4 == 3 ? STREAMS : UNIFIED;
 }
 
 static void prepare_world(void)
 {
-    host = kvlazy_mem_host();
     all.page = kvlazy_page_bytes(NULL);
     atomic_store(&all.now, 1000);
     atomic_store(&all.ceiling, 500 * all.page);

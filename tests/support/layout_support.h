@@ -73,6 +73,12 @@ kvlazy_tensor bed_packed(size_t row_bytes, uint32_t n_channel, uint32_t kv_size,
 /* Returns the bytes from data to the end of its last cell. */
 size_t bed_tensor_bytes(const kvlazy_tensor *tensor, uint32_t kv_size, uint32_t n_stream);
 
+/* Where a cell's element of one channel lies; a tensor that is not transposed has one channel of whole rows. */
+uint32_t bed_channels(const kvlazy_tensor *tensor);
+size_t bed_element_bytes(const kvlazy_tensor *tensor);
+unsigned char *bed_place(const kvlazy_tensor *tensor, uint32_t stream, uint32_t channel, uint32_t cell);
+struct bed_area *bed_area_of(struct bed *bed, const unsigned char *at); /* fails the test if there is none */
+
 /* Fill the bytes that no tensor names with a pattern, and create the cache. bed_open fails the test on an error. */
 int bed_create(struct bed *bed);
 void bed_open(struct bed *bed);
@@ -89,15 +95,21 @@ void bed_rm(struct bed *bed, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
 int bed_cp(struct bed *bed, kvlazy_seq_id src, kvlazy_seq_id dst, kvlazy_pos p0, kvlazy_pos p1);
 void bed_keep(struct bed *bed, kvlazy_seq_id seq);
 void bed_clear(struct bed *bed, bool data);
-void bed_forget(struct bed *bed, kvlazy_seq_id seq); /* tokens a call is known to have dropped */
-uint64_t bed_settle(struct bed *bed);                /* polls until there is nothing more to do; the time it took */
+/* Tokens that a call is known to have dropped: positions [p0, p1), and all of a sequence. */
+void bed_drop(struct bed *bed, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);
+void bed_forget(struct bed *bed, kvlazy_seq_id seq);
+uint64_t bed_settle(struct bed *bed); /* polls until there is nothing more to do; the time it took */
 
 /* The rows of one cell: writes the bytes of a stamp, and compares. */
 void bed_write(struct bed *bed, uint32_t stream, uint32_t cell, uint32_t stamp);
 bool bed_holds(struct bed *bed, uint32_t stream, uint32_t cell, uint32_t stamp);
 bool bed_is_stale(struct bed *bed, uint32_t stream, uint32_t cell, uint32_t stamp); /* zero or these bytes */
 bool bed_is_zero(struct bed *bed, uint32_t stream, uint32_t cell);
+
+/* Which pages may be touched: those of written cells, until a release leaves only those of live ones. */
 void bed_may_touch(struct bed *bed, uint32_t stream, uint32_t cell);
+uint64_t bed_may_bytes(struct bed *bed);
+void bed_release_pages(struct bed *bed);
 
 /* Checks everything: kvlazy_check, the bytes of live cells and of others, figures, addresses, the fake. `released`:
  * every free page was just given back, so that all bytes of empty cells are zero and only pages of live cells are
@@ -108,6 +120,7 @@ void bed_sound_(struct bed *bed, bool released, const char *file, int line);
 void bed_pattern_kept(struct bed *bed);
 
 kvlazy_stats_info bed_stats(struct bed *bed);
+kvlazy_cells_view bed_view(struct bed *bed, uint32_t stream);
 uint64_t bed_cover(struct bed *bed, uint32_t stream, uint32_t lo, uint32_t hi); /* bytes of the pages of [lo, hi) */
 uint64_t bed_live_cover(struct bed *bed);
 uint64_t bed_host_calls(const struct bed *bed); /* commit and decommit */

@@ -30,24 +30,25 @@ static struct replay_result *result_new(const struct replay_grid *grid)
     return map == MAP_FAILED ? NULL : map;
 }
 
-void contest_free(struct contest *contest)
+void comparison_free(struct comparison *comparison)
 {
-    for (int i = 0; i < CONTEST_POLICIES; i++) {
-        if (contest->result[i] != NULL) {
-            munmap(contest->result[i], result_bytes(&contest->grid));
+    for (int i = 0; i < COMPARISON_POLICIES; i++) {
+        if (comparison->result[i] != NULL) {
+            munmap(comparison->result[i], result_bytes(&comparison->grid));
         }
     }
-    if (contest->model != NULL) {
-        munmap(contest->model, result_bytes(&contest->grid));
+    if (comparison->model != NULL) {
+        munmap(comparison->model, result_bytes(&comparison->grid));
     }
-    if (contest->tight_model != NULL) {
-        munmap(contest->tight_model, result_bytes(&contest->grid));
+    if (comparison->tight_model != NULL) {
+        munmap(comparison->tight_model, result_bytes(&comparison->grid));
     }
 }
 
-static pid_t contest_start(struct contest *contest, int i, const struct bench_config *config, const struct trace *trace)
+static pid_t comparison_start(struct comparison *comparison, int i, const struct bench_config *config,
+                              const struct trace *trace)
 {
-    struct replay_result *result = contest->result[i];
+    struct replay_result *result = comparison->result[i];
     pid_t parent = getpid(), child = fork();
     if (child != 0) {
         return child;
@@ -57,7 +58,7 @@ static pid_t contest_start(struct contest *contest, int i, const struct bench_co
         _exit(1);
     }
     uint64_t start_ns = bench_now_ns();
-    int status = replay_run(config, trace, contest->policy[i], &contest->grid, result);
+    int status = replay_run(config, trace, comparison->policy[i], &comparison->grid, result);
     result->wall_ns = bench_now_ns() - start_ns;
     if (status != 0) {
         snprintf(result->error, sizeof(result->error), "%s", bench_why());
@@ -66,18 +67,18 @@ static pid_t contest_start(struct contest *contest, int i, const struct bench_co
     _exit(status == 0 ? 0 : 1);
 }
 
-static void draw_progress(const struct contest *contest, bool last)
+static void draw_progress(const struct comparison *comparison, bool last)
 {
     enum { WIDTH = 24 };
-    double end_us = (double)contest->grid.n_sample * (double)contest->grid.step_us;
+    double end_us = (double)comparison->grid.n_sample * (double)comparison->grid.step_us;
     double part = 0;
     char text[160] = "";
-    for (int i = 0; i < CONTEST_POLICIES; i++) {
-        const struct replay_result *result = contest->result[i];
+    for (int i = 0; i < COMPARISON_POLICIES; i++) {
+        const struct replay_result *result = comparison->result[i];
         double here = result->done ? 1 : (double)result->clock_us / end_us;
         size_t used = strlen(text);
-        snprintf(text + used, sizeof(text) - used, "  %s %3.0f%%", contest->policy[i]->name, 100 * here);
-        part += here / CONTEST_POLICIES;
+        snprintf(text + used, sizeof(text) - used, "  %s %3.0f%%", comparison->policy[i]->name, 100 * here);
+        part += here / COMPARISON_POLICIES;
     }
     int n = (int)(part * WIDTH + 0.5);
     n = n < WIDTH ? n : WIDTH;
@@ -89,28 +90,29 @@ static void draw_progress(const struct contest *contest, bool last)
 }
 
 /* Says how a child ended, if it failed. */
-static int child_status(const struct contest *contest, int i, int wait_status)
+static int child_status(const struct comparison *comparison, int i, int wait_status)
 {
-    const char *name = contest->policy[i]->name;
+    const char *name = comparison->policy[i]->name;
     if (WIFSIGNALED(wait_status)) {
         return bench_error("policy %s died of signal %d (%s)", name, WTERMSIG(wait_status),
                            WTERMSIG(wait_status) == SIGKILL ? "out of memory?" : strsignal(WTERMSIG(wait_status)));
     }
     if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0) {
-        return bench_error("policy %s: %s", name, contest->result[i]->error);
+        return bench_error("policy %s: %s", name, comparison->result[i]->error);
     }
     return 0;
 }
 
-static int contest_children(struct contest *contest, const struct bench_config *config, const struct trace *trace)
+static int comparison_children(struct comparison *comparison, const struct bench_config *config,
+                               const struct trace *trace)
 {
-    pid_t child[CONTEST_POLICIES] = {0};
+    pid_t child[COMPARISON_POLICIES] = {0};
     int n_started = 0, n_running = 0, status = 0;
     bool terminal = isatty(STDERR_FILENO);
     fflush(NULL); /* children must not print what waits in a buffer */
-    while (n_running > 0 || (status == 0 && n_started < CONTEST_POLICIES)) {
-        while (status == 0 && n_started < CONTEST_POLICIES && n_running < AT_ONCE) {
-            child[n_started] = contest_start(contest, n_started, config, trace);
+    while (n_running > 0 || (status == 0 && n_started < COMPARISON_POLICIES)) {
+        while (status == 0 && n_started < COMPARISON_POLICIES && n_running < AT_ONCE) {
+            child[n_started] = comparison_start(comparison, n_started, config, trace);
             if (child[n_started] < 0) {
                 child[n_started] = 0;
                 status = bench_error("fork: %s", strerror(errno));
@@ -128,7 +130,7 @@ static int contest_children(struct contest *contest, const struct bench_config *
             child[i] = 0;
             n_running--;
             if (status == 0) {
-                status = child_status(contest, i, wait_status);
+                status = child_status(comparison, i, wait_status);
             }
         }
         for (int i = 0; status != 0 && i < n_started; i++) { /* one failed: the others need not go on */
@@ -137,19 +139,19 @@ static int contest_children(struct contest *contest, const struct bench_config *
             }
         }
         if (terminal) {
-            draw_progress(contest, n_running == 0);
+            draw_progress(comparison, n_running == 0);
         }
     }
     return status;
 }
 
-int contest_run(struct contest *contest, const struct bench_config *config, const struct trace *trace)
+int comparison_run(struct comparison *comparison, const struct bench_config *config, const struct trace *trace)
 {
-    *contest = (struct contest){
-        .policy = {[CONTEST_EAGER] = &policy_eager,
-                   [CONTEST_DEMAND] = &policy_demand,
-                   [CONTEST_SEED] = &policy_seed,
-                   [CONTEST_KVLAZY] = &policy_kvlazy},
+    *comparison = (struct comparison){
+        .policy = {[COMPARISON_EAGER] = &policy_eager,
+                   [COMPARISON_DEMAND] = &policy_demand,
+                   [COMPARISON_SEED] = &policy_seed,
+                   [COMPARISON_KVLAZY] = &policy_kvlazy},
     };
     uint64_t reserved_bytes = bench_tensor_bytes(config) * bench_tensors(config);
     uint64_t available_bytes = bench_available_bytes();
@@ -158,20 +160,20 @@ int contest_run(struct contest *contest, const struct bench_config *config, cons
                            "--layers or cells (--kv-size), please",
                            (unsigned long long)(reserved_bytes >> 20), (unsigned long long)(available_bytes >> 20));
     }
-    if (replay_grid_make(config, trace, &contest->grid) != 0) {
+    if (replay_grid_make(config, trace, &comparison->grid) != 0) {
         return -1;
     }
-    contest->model = result_new(&contest->grid);
-    contest->tight_model = result_new(&contest->grid);
-    for (int i = 0; i < CONTEST_POLICIES; i++) {
-        contest->result[i] = result_new(&contest->grid);
-        if (contest->result[i] == NULL || contest->model == NULL || contest->tight_model == NULL) {
+    comparison->model = result_new(&comparison->grid);
+    comparison->tight_model = result_new(&comparison->grid);
+    for (int i = 0; i < COMPARISON_POLICIES; i++) {
+        comparison->result[i] = result_new(&comparison->grid);
+        if (comparison->result[i] == NULL || comparison->model == NULL || comparison->tight_model == NULL) {
             return bench_error("out of memory for the results");
         }
     }
-    if (replay_run(config, trace, &policy_model, &contest->grid, contest->model) != 0 ||
-        replay_run(config, trace, &policy_model_tight, &contest->grid, contest->tight_model) != 0) {
+    if (replay_run(config, trace, &policy_model, &comparison->grid, comparison->model) != 0 ||
+        replay_run(config, trace, &policy_model_tight, &comparison->grid, comparison->tight_model) != 0) {
         return -1;
     }
-    return contest_children(contest, config, trace);
+    return comparison_children(comparison, config, trace);
 }
