@@ -331,7 +331,9 @@ struct kvlazy_params {
      *  - new_pos_max is the last position that would stay; -1: all of the sequence goes.
      *  - 0: they may go. Else the sequence stays as it is for slot_shrink_idle_ms.
      *  - It is called once a sequence, with no lock held and nothing changed yet: it may read the cache. If a batch was
-     *    opened meanwhile, nothing goes.
+     *    opened meanwhile, nothing goes. A yes holds for the next polls, until the sequence changes.
+     *  - A lowered budget that leaves no room to move the rest together takes more, in a second round: then it is called
+     *    again, for what has to go beyond what it agreed to and what went.
      *  - It is called on the thread that called poll, trim or set_limits, or init_batch with KVLAZY_SHRINK_AT_INIT.
      *    With a reaper that is the reaper's thread; in a pool also the thread of another cache that lacks room. */
     int (*on_evict)(void *ctx, kvlazy_seq_id seq, kvlazy_pos new_pos_max);
@@ -494,7 +496,8 @@ KVLAZY_API int kvlazy_cell_owners(const kvlazy_cache *cache, uint32_t stream, ui
  *
  * next_ms (may be NULL) is always written, after an error too: how long until the next call can matter.
  *  - UINT64_MAX: not before the next end_batch, seq_*, clear or set_limits.
- *  - 0: a hook was waiting for the cache, and there is more to do.
+ *  - 0: there is more to do. A hook was waiting for the cache, or a sequence that lost what on_evict had agreed to has
+ *    to lose more.
  *
  * Fails: no page and no token goes.
  *  - EBUSY: a batch is open, or was opened while on_evict was asked (next_ms: slot_shrink_idle_ms, or UINT64_MAX when

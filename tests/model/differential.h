@@ -36,6 +36,7 @@ struct world {
     char what[160];
     uint64_t budget;
     uint32_t target; /* what the next has_shrunk allows each stream */
+    bool twice;      /* there was no room to move all, so that a second round asks for more */
     struct model_plan plan;
     kvlazy_slot planned[MODEL_UBATCHES], former[MODEL_UBATCHES]; /* slots of this plan, and of the one before */
     uint64_t off_bytes;                                          /* that a failed commit did, and gave back */

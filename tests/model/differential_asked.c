@@ -20,6 +20,17 @@ static bool is_veto(const struct world *called, int i)
     return called->r->veto >> called->r->evict[i].seq & 1;
 }
 
+/* Question i is about more of a sequence that was asked about in the first of two rounds. */
+static bool asks_for_more(const struct world *called, int i)
+{
+    const struct rig_evict *asked = called->r->evict;
+
+    for (int k = 0; k < i; k++)
+        if (asked[k].seq == asked[i].seq && asked[k].pos <= asked[i].pos)
+            return false;
+    return called->twice;
+}
+
 /* One cache asks, and about each sequence once. */
 void heed_answers(struct world *called)
 {
@@ -30,7 +41,7 @@ void heed_answers(struct world *called)
     for (int i = 0; i < called->r->n_evict; i++) {
         uint32_t q = (uint32_t)called->r->evict[i].seq;
 
-        HOLDS(called, !(seen >> q & 1)); /* it was asked about once */
+        HOLDS(called, !(seen >> q & 1) || asks_for_more(called, i));
         seen |= 1u << q;
         called->first->n_asked++;
         sights.asked++;
@@ -59,6 +70,14 @@ uint32_t curbed(const struct world *called, bool force)
     return fire->hit && fire->kind == FIRE_ALLOC ? UINT32_MAX : curbed | (vetoed ? asked : 0);
 }
 
+static bool is_asked_later(const struct world *called, int i)
+{
+    for (int k = i + 1; k < called->r->n_evict; k++)
+        if (called->r->evict[k].seq == called->r->evict[i].seq)
+            return true;
+    return false;
+}
+
 /* What was agreed to is what is there now; with a keep among the answers all that is sure is that -1 was true. */
 void keep_word(struct world *called)
 {
@@ -70,7 +89,7 @@ void keep_word(struct world *called)
         const struct rig_evict *asked = &called->r->evict[i];
         int32_t max = furthest(called->first, (uint32_t)asked->seq);
 
-        if (is_veto(called, i))
+        if (is_veto(called, i) || is_asked_later(called, i))
             continue;
         HOLDS(called, asked->pos >= 0 || max < 0);  /* told that all goes, and tokens stayed */
         HOLDS(called, vetoed || asked->pos == max); /* what was asked is what happened */

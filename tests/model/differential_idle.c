@@ -252,7 +252,9 @@ static void has_lowered(struct world *called, uint64_t budget, uint64_t touched)
     for (struct world *x = called->first; x; x = x->next)
         x->m = trial[i++];
     may_keep(called, fits && packed_cover(called) <= budget ? 0 : UINT32_MAX);
+    called->twice = !fits;
     has_shrunk(called, true, PACKS_ALL);
+    called->twice = false;
     for (struct world *x = called->first; x; x = x->next) {
         if (!fits)
             take_places(x);
