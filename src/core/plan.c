@@ -173,6 +173,10 @@ uint32_t kvl_plan_runs(kvl_plan *p, uint32_t token_begin, uint32_t token_end)
     uint32_t n = 0;
     bool ascending = true;
 
+    if (token_begin + 1 == token_end) {
+        p->run[0] = (kvl_run){p->stream[token_begin], p->cell[token_begin], p->cell[token_begin] + 1};
+        return 1;
+    }
     for (uint32_t i = token_begin; i < token_end; i++) {
         uint32_t *last = &p->last_run[p->stream[i]];
 
