@@ -2,30 +2,26 @@
 /* owners: see owners.h. */
 #include "owners.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+#include "core/cache.h"
 
 enum { SEQS = 65536 };
 
-/* All owners of a cell, in storage of the thread. */
-static const kvlazy_seq_id *owners_of(const kvlazy_cache *cache, uint32_t stream, uint32_t cell, uint32_t *n)
+static const kvl_cells *cells_of(const kvlazy_cache *cache, uint32_t stream)
 {
-    static _Thread_local kvlazy_seq_id seq[SEQS];
-
-    if (kvlazy_cell_owners(cache, stream, cell, seq, SEQS, n))
-        abort();
-    return seq;
+    return &cache->stream[stream].cells;
 }
 
 uint32_t owner_words(const kvlazy_cache *cache, uint32_t stream, uint32_t cell, uint64_t *word, uint32_t n_word)
 {
-    uint32_t n;
-    const kvlazy_seq_id *seq = owners_of(cache, stream, cell, &n);
+    const kvl_cells *cells = cells_of(cache, stream);
+    uint32_t n = 0;
 
     memset(word, 0, n_word * sizeof *word);
-    for (uint32_t i = 0; i < n; i++)
-        if ((uint32_t)seq[i] / 64 < n_word)
-            word[(uint32_t)seq[i] / 64] |= UINT64_C(1) << seq[i] % 64;
+    for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, cell, o + 1)) >= 0; n++)
+        if ((uint32_t)o / 64 < n_word)
+            word[(uint32_t)o / 64] |= UINT64_C(1) << o % 64;
     return n;
 }
 
@@ -39,13 +35,7 @@ uint64_t owner_bits(const kvlazy_cache *cache, uint32_t stream, uint32_t cell)
 
 bool is_owner(const kvlazy_cache *cache, uint32_t stream, uint32_t cell, uint32_t seq)
 {
-    uint32_t n;
-    const kvlazy_seq_id *owner = owners_of(cache, stream, cell, &n);
-
-    for (uint32_t i = 0; i < n; i++)
-        if ((uint32_t)owner[i] == seq)
-            return true;
-    return false;
+    return kvl_cells_owns(cells_of(cache, stream), cell, (kvlazy_seq_id)seq);
 }
 
 bool same_owners(const kvlazy_cache *cache, uint32_t stream, uint32_t a, uint32_t b)

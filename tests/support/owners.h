@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* owners: who owns a cell, as bits, for tests that compare and print them. Public headers alone. */
+/* owners: the owners of a cell as bits, for tests that compare and print them. It reads the cells themselves, since tests
+ * look at every cell after every call, and kvlazy_cell_owners takes the lock. Tests of that call are in test_semantics. */
 #ifndef OWNERS_H
 #define OWNERS_H
 
