@@ -19,6 +19,11 @@ uint32_t owner_words(const kvlazy_cache *cache, uint32_t stream, uint32_t cell, 
     uint32_t n = 0;
 
     memset(word, 0, n_word * sizeof *word);
+    kvlazy_seq_id only = kvl_cells_only_owner(cells, cell);
+    if (only >= 0 && (uint32_t)only / 64 < n_word)
+        word[(uint32_t)only / 64] = UINT64_C(1) << only % 64;
+    if (only >= 0)
+        return 1;
     for (kvlazy_seq_id o = -1; (o = kvl_cells_next_owner(cells, cell, o + 1)) >= 0; n++)
         if ((uint32_t)o / 64 < n_word)
             word[(uint32_t)o / 64] |= UINT64_C(1) << o % 64;
