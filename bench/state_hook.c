@@ -156,6 +156,15 @@ int state_hook(const struct bench_config *config)
  */
 enum { OTHER_BYTES = 1 << 20 };
 
+/* Sequence 1 is among the owners, of which a cell has two at most. */
+static bool is_of_other(const kvlazy_cache *cache, uint32_t cell)
+{
+    kvlazy_seq_id owner[2];
+    uint32_t n;
+    return kvlazy_cell_owners(cache, 0, cell, owner, 2, &n) == KVLAZY_OK && n > 0 &&
+           (owner[0] == 1 || (n > 1 && owner[1] == 1));
+}
+
 /* A number for all that is known of sequence 1: its cells, positions and rows. */
 static uint64_t sum_of_other(const struct state_rig *rig)
 {
@@ -165,7 +174,7 @@ static uint64_t sum_of_other(const struct state_rig *rig)
         return 0;
     }
     for (uint32_t cell = 0; cell < view.n_cell; cell++) {
-        if (view.pos[cell] < 0 || (view.owner[cell] >> 1 & 1) == 0) {
+        if (view.pos[cell] < 0 || !is_of_other(rig->cache, cell)) {
             continue;
         }
         sum = (sum ^ cell ^ (uint64_t)view.pos[cell] << 32) * UINT64_C(1099511628211);
