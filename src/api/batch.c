@@ -100,6 +100,6 @@ kvlazy_seq_id kvlazy_refused(const kvlazy_cache *c)
         return -1;
     kvlazy_seq_id seq = c->plan.refused_seq;
 
-    kvl_leave(c, KVLAZY_OK);
+    kvl_leave_look(c, KVLAZY_OK);
     return seq;
 }

@@ -27,8 +27,10 @@ int kvl_enter(const kvlazy_cache *cache, kvl_door door);
 /* All linked caches. KVLAZY_EBUSY: another thread is inside, or as above. */
 int kvl_try_enter(kvlazy_cache *cache);
 
-/* Hands `status` through; KVLAZY_EINVAL when a callback destroyed the cache meanwhile. */
-int kvl_leave(const kvlazy_cache *cache, int status);
+/* Hands `status` through; KVLAZY_EINVAL when a callback destroyed the cache meanwhile. A call that only looked leaves
+ * nothing for a build with KVLAZY_CHECKS=2 to check. */
+int kvl_leave(kvlazy_cache *cache, int status);
+int kvl_leave_look(const kvlazy_cache *cache, int status);
 
 /* A cache is never an object declared const, so a call that only looks may use its scratch. */
 static inline kvlazy_cache *kvl_mutable(const kvlazy_cache *cache)

@@ -81,7 +81,7 @@ int kvlazy_stats(const kvlazy_cache *cache, kvlazy_stats_info *info)
         stats.live_cells += c->stream[s].cells.n_used;
     }
     kvl_struct_fill(info, &stats, sizeof stats);
-    return kvl_leave(c, KVLAZY_OK);
+    return kvl_leave_look(c, KVLAZY_OK);
 }
 
 int kvlazy_resident(const kvlazy_cache *c, uint64_t *bytes)
@@ -92,7 +92,7 @@ int kvlazy_resident(const kvlazy_cache *c, uint64_t *bytes)
     if (entered)
         return entered;
     *bytes = kvl_rows_resident_bytes(&c->rows);
-    return kvl_leave(c, KVLAZY_OK);
+    return kvl_leave_look(c, KVLAZY_OK);
 }
 
 /* ------------------------------------------------------------------------------------------- cells */
@@ -105,7 +105,7 @@ int kvlazy_cells(const kvlazy_cache *c, uint32_t stream, kvlazy_cells_view *view
     if (status)
         return status;
     if (stream >= c->params.n_stream)
-        return kvl_leave(c, KVLAZY_EINVAL);
+        return kvl_leave_look(c, KVLAZY_EINVAL);
     const kvl_cells *cells = &c->stream[stream].cells;
     kvlazy_cells_view v = {
         .n_cell = cells->n_cell,
@@ -115,7 +115,7 @@ int kvlazy_cells(const kvlazy_cache *c, uint32_t stream, kvlazy_cells_view *view
         .ext_x = cells->ext_x,
     };
     kvl_struct_fill(view, &v, sizeof v);
-    return kvl_leave(c, KVLAZY_OK);
+    return kvl_leave_look(c, KVLAZY_OK);
 }
 
 int kvlazy_cell_owners(const kvlazy_cache *c, uint32_t stream, uint32_t cell, kvlazy_seq_id *seq, uint32_t n_max,
@@ -127,7 +127,7 @@ int kvlazy_cell_owners(const kvlazy_cache *c, uint32_t stream, uint32_t cell, kv
     if (status)
         return status;
     if (stream >= c->params.n_stream || cell >= c->params.kv_size)
-        return kvl_leave(c, KVLAZY_EINVAL);
+        return kvl_leave_look(c, KVLAZY_EINVAL);
     const kvl_cells *cells = &c->stream[stream].cells;
     kvlazy_seq_id owner = -1;
 
@@ -137,7 +137,7 @@ int kvlazy_cell_owners(const kvlazy_cache *c, uint32_t stream, uint32_t cell, kv
             seq[*n] = owner;
         ++*n;
     }
-    return kvl_leave(c, KVLAZY_OK);
+    return kvl_leave_look(c, KVLAZY_OK);
 }
 
 uint32_t kvlazy_cap(const kvlazy_cache *cache, uint32_t stream)
@@ -148,7 +148,7 @@ uint32_t kvlazy_cap(const kvlazy_cache *cache, uint32_t stream)
         return 0;
     uint32_t cap = stream < c->params.n_stream ? kvl_soft_cap(&c->params, &c->stream[stream], kvl_now(c)) : 0;
 
-    kvl_leave(c, KVLAZY_OK);
+    kvl_leave_look(c, KVLAZY_OK);
     return cap;
 }
 
@@ -160,7 +160,7 @@ uint32_t kvlazy_room(const kvlazy_cache *cache, kvlazy_seq_id seq)
         return 0;
     uint32_t n = kvl_is_seq(c, seq) && !kvl_has_engine_cells(c) ? kvl_room(c, seq) : 0;
 
-    kvl_leave(c, KVLAZY_OK);
+    kvl_leave_look(c, KVLAZY_OK);
     return n;
 }
 
@@ -175,5 +175,5 @@ int kvlazy_check(const kvlazy_cache *cache, const char **reason)
 
     if (reason)
         *reason = text;
-    return kvl_leave(c, text ? KVLAZY_ESTATE : KVLAZY_OK);
+    return kvl_leave_look(c, text ? KVLAZY_ESTATE : KVLAZY_OK);
 }

@@ -79,7 +79,7 @@ static kvlazy_pos pos_of(const kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos (*
         return -1;
     kvlazy_pos pos = kvl_is_seq(c, seq) ? which(kvl_index_of(kvl_mutable(c), seq)) : -1;
 
-    kvl_leave(c, KVLAZY_OK);
+    kvl_leave_look(c, KVLAZY_OK);
     return pos;
 }
 

@@ -93,11 +93,11 @@ int kvlazy_draw(const kvlazy_cache *cache, uint32_t stream)
     if (status)
         return status;
     if (kvl_has_engine_cells(c))
-        return kvl_leave(c, KVLAZY_ENOTSUP);
+        return kvl_leave_look(c, KVLAZY_ENOTSUP);
     if (stream >= c->params.n_stream)
-        return kvl_leave(c, KVLAZY_EINVAL);
+        return kvl_leave_look(c, KVLAZY_EINVAL);
     if (!c->log.sink)
-        return kvl_leave(c, KVLAZY_OK);
+        return kvl_leave_look(c, KVLAZY_OK);
     const kvl_cells *cells = &c->stream[stream].cells;
     uint32_t fallow_end = (uint32_t)kvl_bits_top(cells->fallow, cells->n_cell);
     uint32_t n_cell = fallow_end > cells->used_end ? fallow_end : cells->used_end;
@@ -105,7 +105,7 @@ int kvlazy_draw(const kvlazy_cache *cache, uint32_t stream)
     kvl_log log = c->log;
 
     if (!cell)
-        return kvl_leave(c, KVLAZY_ENOMEM);
+        return kvl_leave_look(c, KVLAZY_ENOMEM);
     for (uint32_t i = 0; i < n_cell; i++)
         cell[i] = (seen_cell){cells->pos[i], mark_of(cells, i)};
     kvl_begin_telling(c);
@@ -113,5 +113,5 @@ int kvlazy_draw(const kvlazy_cache *cache, uint32_t stream)
         draw_line(c, &log, cell + i, i, (uint32_t)kvl_min(CELLS_A_LINE, n_cell - i));
     kvl_end_telling(c->group);
     free(cell);
-    return kvl_leave(c, KVLAZY_OK);
+    return kvl_leave_look(c, KVLAZY_OK);
 }

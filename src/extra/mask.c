@@ -436,14 +436,14 @@ int kvlazy_mask(const kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy
     if (entered)
         return entered;
     if (kvl_has_engine_cells(cache))
-        return kvl_leave(cache, KVLAZY_ENOTSUP);
+        return kvl_leave_look(cache, KVLAZY_ENOTSUP);
     kvl_struct_copy(&j.mask, sizeof j.mask, mask, mask->struct_size);
     int status = check(&j, slot);
     if (!status)
         status = reserve_scratch(&j.cache->mask, j.mask.n_kv);
     if (status)
-        return kvl_leave(cache, status);
+        return kvl_leave_look(cache, status);
     kvl_note_read(j.cache, j.planned, j.mask.n_kv);
     fill(&j);
-    return kvl_leave(cache, KVLAZY_OK);
+    return kvl_leave_look(cache, KVLAZY_OK);
 }
