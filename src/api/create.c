@@ -166,19 +166,25 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
     return KVLAZY_OK;
 }
 
-static bool is_in_callback(kvlazy_cache *with)
+/* KVLAZY_EBUSY inside a callback that must not call the cache. */
+static int ask_callback(kvlazy_cache *with)
 {
-    kvl_lock(with);
-    bool is = kvl_is_in_callback(with);
+    int status = kvl_lock(with);
+
+    if (status)
+        return status;
+    bool is_inside = kvl_is_in_callback(with);
     kvl_unlock(with);
-    return is;
+    return is_inside ? KVLAZY_EBUSY : KVLAZY_OK;
 }
 
 /* Linked caches see the same sequences. */
 static int check_with(const kvlazy_params *p, kvl_log *log)
 {
-    if (kvl_is_cache(p->with) && is_in_callback(p->with))
-        return KVLAZY_EBUSY;
+    int status = kvl_is_cache(p->with) ? ask_callback(p->with) : KVLAZY_OK;
+
+    if (status)
+        return status;
     if (!p->with || (kvl_is_cache(p->with) && p->with->params.n_seq_max == p->n_seq_max &&
                      p->with->params.n_stream == p->n_stream && kvl_has_engine_cells(p->with) == (p->cell_ops != NULL)))
         return KVLAZY_OK;

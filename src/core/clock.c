@@ -4,7 +4,12 @@
 
 uint64_t kvl_now(kvlazy_cache *c)
 {
-    return c->group->now_ms = kvl_max(c->group->now_ms, c->mem.now_ms(c->mem.ctx));
+    return c->group->now_ms = kvl_max(c->group->now_ms, kvl_clock_ms(c));
+}
+
+uint64_t kvl_clock_ms(const kvlazy_cache *c)
+{
+    return c->mem.now_ms(c->mem.ctx);
 }
 
 uint32_t kvl_group_idle_ms(const kvl_group *group)

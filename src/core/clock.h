@@ -11,6 +11,9 @@
 /* Reads the clock. It never steps back. */
 uint64_t kvl_now(kvlazy_cache *cache);
 
+/* The same without taking note of it, for waits: the lock need not be held. */
+uint64_t kvl_clock_ms(const kvlazy_cache *cache);
+
 /* The least idle time of all the group; 0: it never idles. */
 uint32_t kvl_group_idle_ms(const kvl_group *group);
 

@@ -54,13 +54,17 @@ static void wait_for_lock(kvl_group *group)
 /* The lock is held by another thread, of this process or of the parent it was forked from: that one never comes out. */
 static int lock_in_child(kvlazy_cache *c)
 {
-    enum { TRIES = 50000 }; /* what is done in one piece takes a few ms */
+    enum { WAIT_MS = 50, TRIES = 50000 }; /* what is done in one piece takes a few ms. A clock may stand still */
+    uint64_t begin_ms = kvl_clock_ms(c);
 
-    for (int i = 0; i < TRIES; i++) {
+    if (atomic_load(&c->group->locked_by_parent))
+        return KVLAZY_ENOTSUP;
+    for (int i = 0; i < TRIES && kvl_clock_ms(c) - begin_ms < WAIT_MS; i++) {
         if (pthread_mutex_trylock(&c->group->lock) == 0)
             return KVLAZY_OK;
         sched_yield();
     }
+    atomic_store(&c->group->locked_by_parent, true);
     return KVLAZY_ENOTSUP;
 }
 
