@@ -134,7 +134,7 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
     c->mem = *p->mem;
     c->rows.mem = &c->mem;
     if (p->cell_ops)
-        kvl_struct_copy(&c->engine.ops, sizeof c->engine.ops, p->cell_ops, p->cell_ops->struct_size);
+        kvl_struct_copy(&c->engine.ops, sizeof c->engine.ops, p->cell_ops, kvl_struct_size(p->cell_ops));
     c->params.cell_ops = NULL;
     uint32_t traits = kvl_host_traits(&c->mem), never = KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED | KVLAZY_HOST_FAULTS;
     c->rows.commits_ahead = !(p->flags & KVLAZY_NO_COMMIT_AHEAD) && !(traits & never);
@@ -213,7 +213,7 @@ static void say_created(const kvlazy_cache *c, kvl_log *log)
 static int read_table(kvlazy_params *p, kvlazy_mem *mem, kvl_log *log)
 {
     if (!kvl_table_read(p->mem, mem))
-        return kvl_params_refuse(log, KVLAZY_EINVAL, "mem struct_size", p->mem->struct_size,
+        return kvl_params_refuse(log, KVLAZY_EINVAL, "mem struct_size", kvl_struct_size(p->mem),
                                  "not a table of this version, or a function that every host has is NULL");
     p->mem = mem;
     return KVLAZY_OK;

@@ -152,9 +152,9 @@ static int check_cell_ops(const kvlazy_params *p, kvl_log *log)
 
     if (!ops)
         return KVLAZY_OK;
-    if (!kvl_input_fits(ops, sizeof *ops, cell_ops_end) || ops->struct_size < KVL_END(kvlazy_cell_ops, used_end) ||
+    if (!kvl_input_fits(ops, sizeof *ops, cell_ops_end) || kvl_struct_size(ops) < KVL_END(kvlazy_cell_ops, used_end) ||
         !ops->used_end)
-        return kvl_params_refuse(log, KVLAZY_EINVAL, "cell_ops struct_size", ops->struct_size,
+        return kvl_params_refuse(log, KVLAZY_EINVAL, "cell_ops struct_size", kvl_struct_size(ops),
                                  "not a table of this version, or used_end is NULL");
     if (p->swa_type != KVLAZY_SWA_NONE || p->n_pos_per_token > 1 || p->keep_tokens)
         return kvl_params_refuse(log, KVLAZY_ENOTSUP, "cell_ops with n_swa, n_pos_per_token or keep_tokens", p->n_swa,
@@ -168,7 +168,7 @@ int kvl_params_resolve(const kvlazy_params *asked, kvlazy_params *params, kvl_lo
     memset(log, 0, sizeof *log);
     if (!asked || !kvl_input_fits(asked, sizeof *params, params_end))
         return KVLAZY_EINVAL;
-    kvl_struct_copy(params, sizeof *params, asked, asked->struct_size);
+    kvl_struct_copy(params, sizeof *params, asked, kvl_struct_size(asked));
     kvl_log_init(log, params);
 
     if (!params->n_stream)
@@ -288,7 +288,7 @@ static int set_option(kvlazy_params *params, const option *o, const char *name, 
 /* Text options write to any member, so the struct must be of this version and not shorter. */
 static bool is_whole(const kvlazy_params *params)
 {
-    return params && params->struct_size >= sizeof *params && kvl_input_fits(params, sizeof *params, params_end);
+    return params && kvl_struct_size(params) >= sizeof *params && kvl_input_fits(params, sizeof *params, params_end);
 }
 
 int kvlazy_params_set(kvlazy_params *params, const char *name, const char *value)

@@ -437,7 +437,7 @@ int kvlazy_mask(const kvlazy_cache *cache, const kvlazy_slot *slot, const kvlazy
         return entered;
     if (kvl_has_engine_cells(cache))
         return kvl_leave_look(cache, KVLAZY_ENOTSUP);
-    kvl_struct_copy(&j.mask, sizeof j.mask, mask, mask->struct_size);
+    kvl_struct_copy(&j.mask, sizeof j.mask, mask, kvl_struct_size(mask));
     int status = check(&j, slot);
     if (!status)
         status = reserve_scratch(&j.cache->mask, j.mask.n_kv);

@@ -21,10 +21,10 @@ _Static_assert(KVL_IS_LAST(kvlazy_mem, max_mappings), "a member is not among the
 bool kvl_table_read(const kvlazy_mem *theirs, kvlazy_mem *mem)
 {
     theirs = theirs ? theirs : kvlazy_mem_host();
-    if (!kvl_input_fits(theirs, sizeof *mem, mem_end) || theirs->struct_size < offsetof(kvlazy_mem, set_writable))
+    if (!kvl_input_fits(theirs, sizeof *mem, mem_end) || kvl_struct_size(theirs) < offsetof(kvlazy_mem, set_writable))
         return false;
     *mem = (kvlazy_mem){.struct_size = sizeof *mem};
-    kvl_struct_copy(mem, sizeof *mem, theirs, theirs->struct_size);
+    kvl_struct_copy(mem, sizeof *mem, theirs, kvl_struct_size(theirs));
     return mem->page_bytes && mem->reserve && mem->unreserve && mem->commit && mem->decommit && mem->resident &&
            mem->now_ms;
 }

@@ -236,7 +236,7 @@ int kvlazy_store_redis(const kvlazy_redis_params *theirs, kvlazy_store_ops *ops)
     if (!theirs || !kvl_input_fits(theirs, sizeof params, params_end) || !kvl_ops_can_be_filled(ops))
         return KVLAZY_EINVAL;
     kvlazy_redis_params_init(&params);
-    kvl_struct_copy(&params, sizeof params, theirs, theirs->struct_size);
+    kvl_struct_copy(&params, sizeof params, theirs, kvl_struct_size(theirs));
     const kvl_redis teller = {.params = params};
     if (wrong(&params)) {
         kvl_redis_log(&teller, KVLAZY_LOG_ERROR, "redis: %s does not do", wrong(&params));

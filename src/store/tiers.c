@@ -283,7 +283,7 @@ static bool take_table(kvlazy_store_ops *ours, const kvlazy_store_ops *theirs)
     if (!kvl_ops_can_be_read(theirs))
         return false;
     *ours = (kvlazy_store_ops){.struct_size = sizeof *ours};
-    kvl_struct_copy(ours, sizeof *ours, theirs, theirs->struct_size);
+    kvl_struct_copy(ours, sizeof *ours, theirs, kvl_struct_size(theirs));
     return ours->has && ours->open && ours->read && ours->write && ours->close && ours->touch && ours->drop &&
            ours->destroy;
 }

@@ -115,8 +115,6 @@ static const struct member mem_members[] = {
     MEMBER(kvlazy_mem, why_refused),     MEMBER(kvlazy_mem, headroom),
     MEMBER(kvlazy_mem, now_ns),          MEMBER(kvlazy_mem, process_id),
     MEMBER(kvlazy_mem, count),           MEMBER(kvlazy_mem, max_mappings),
-    MEMBER(kvlazy_mem, count),
-    MEMBER(kvlazy_mem, max_mappings),
 };
 
 static void fill_mem(struct rig *r, void *whole)
