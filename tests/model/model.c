@@ -323,8 +323,14 @@ void model_apply(struct model *m, const struct model_token *t, int n, int ubatch
         m->x[t[i].stream][t[i].cell] = m->n_plane > 1 ? t[i].x : 0;
         for (uint32_t q = 0; q < m->n_seq; q++)
             if (owns(&t[i], q))
-                m->in_batch[q] = true;
+                model_note_fresh(m, q, t[i].pos);
     }
+}
+
+void model_note_fresh(struct model *m, uint32_t seq, int32_t pos)
+{
+    m->fresh[seq] = !m->in_batch[seq] || pos < m->fresh[seq] ? pos : m->fresh[seq];
+    m->in_batch[seq] = true;
 }
 
 void model_use(struct model *m, uint32_t seq)

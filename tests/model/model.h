@@ -51,7 +51,8 @@ struct model {
     uint32_t n_applied[MODEL_STREAMS], n_single[MODEL_STREAMS]; /* tokens of the open batch; batches of one before it */
 
     uint64_t stamp[MODEL_SEQS];
-    bool in_batch[MODEL_SEQS]; /* an apply of the open batch touched it */
+    bool in_batch[MODEL_SEQS]; /* it holds tokens that an apply of the open batch brought, or a copy of some */
+    int32_t fresh[MODEL_SEQS]; /* … from this position on; -1: positions moved since, so that any may be one */
     bool evicted[MODEL_SEQS];  /* the mark of a sequence that was cut: while it is empty it begins at 0 */
     bool again[MODEL_SEQS];    /* … or not: of this one nothing says whether it is marked */
     uint64_t veto[MODEL_SEQS]; /* on_evict said keep: until then */
@@ -94,6 +95,7 @@ uint32_t model_n_kv(const struct model *m, const struct model_token *t, int n, i
 
 void model_apply(struct model *m, const struct model_token *t, int n, int ubatch);
 void model_use(struct model *m, uint32_t seq);                           /* it and its stream are not idle */
+void model_note_fresh(struct model *m, uint32_t seq, int32_t pos);       /* the open batch brought a token of it */
 void model_end(struct model *m);                                         /* of an open batch */
 bool model_remove(struct model *m, int32_t seq, int32_t p0, int32_t p1); /* false: it would tear a whole one */
 void model_clear(struct model *m);

@@ -150,6 +150,10 @@ static void copy_losses(struct model *m, uint32_t src, uint32_t dst, int32_t p0,
 static void copied(struct model *m, uint32_t src, uint32_t dst, int32_t p0, int32_t p1, uint32_t n_gone)
 {
     if (model_count(m, src, p0, p1)) {
+        int32_t fresh = m->fresh[src];
+
+        if (m->in_batch[src] && (p1 < 0 || fresh < p1))
+            model_note_fresh(m, dst, fresh >= 0 && fresh < p0 ? p0 : fresh);
         m->evicted[dst] = m->evicted[src]; /* what the engine knows of one it now knows of the other */
         m->again[dst] = m->again[src];
         model_use(m, dst);
@@ -371,8 +375,10 @@ int model_move(struct model *m, uint32_t seq, int32_t p0, int32_t p1, int64_t de
     if (status == MODEL_NOT_SUPPORTED)
         return status;
     for (uint32_t q = 0; q < m->n_seq; q++)
-        if (owners >> q & 1)
+        if (owners >> q & 1) {
+            m->fresh[q] = -1;
             move_losses(m, q, &motion, p0 <= 0 && p1 < 0);
+        }
     for (uint32_t c = 0; c < m->kv_size; c++)
         if (moves[c])
             move_cell(m, s, c, &motion);
