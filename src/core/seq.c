@@ -190,8 +190,7 @@ int kvl_seq_move(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p
     kvl_cells_reposition(cells, motion, now_ms);
     kvl_note_activity(c, seq, now_ms);
     kvl_note_fallow(c, now_ms);
-    kvl_window_refill(c, seq, 0, 0, now_ms); /* a shift can bring what was lost into the window, of each owner */
-    kvl_window_refill_stream(c, cells, now_ms);
+    kvl_window_refill_shifted(c, cells, now_ms); /* a shift can bring what was lost into the window, of each owner */
     return KVLAZY_OK;
 }
 
