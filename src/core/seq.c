@@ -72,7 +72,7 @@ static bool remove_range(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvla
         kvl_seq_changed(c, seq);
     if (p0 == 0 && p1 == INT32_MAX) {
         c->seq[seq].evicted = false;
-        c->seq[seq].lost_end = 0;
+        kvl_window_forget(c, seq);
     }
     if (n ||
         kvl_window_any_holds(c->group, seq, 0, INT32_MAX)) /* else nothing was removed, here or in a linked cache */
@@ -111,9 +111,11 @@ void kvl_seq_keep(kvlazy_cache *c, kvlazy_seq_id seq)
     kvl_cells_keep_only(cells, seq, now_ms);
     for (uint32_t i = 0; i < cells->n_seq; i++)
         if (cells->seq_first + i != (uint32_t)seq) {
-            kvl_seq_changed(c, (kvlazy_seq_id)(cells->seq_first + i));
-            c->seq[cells->seq_first + i].evicted = false;
-            c->seq[cells->seq_first + i].lost_end = 0;
+            kvlazy_seq_id gone = (kvlazy_seq_id)(cells->seq_first + i);
+
+            kvl_seq_changed(c, gone);
+            c->seq[gone].evicted = false;
+            kvl_window_forget(c, gone);
         }
     if (cells->n_used < n_used)
         kvl_note_fallow(c, now_ms);
@@ -129,7 +131,7 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
         kvl_seq_changed(c, (kvlazy_seq_id)i);
         c->seq[i].evicted = false;
         c->seq[i].veto_ms = 0;
-        c->seq[i].lost_end = 0;
+        kvl_window_forget(c, (kvlazy_seq_id)i);
     }
     kvl_note_fallow(c, now_ms);
     while (data && kvl_release_free_piece(c, now_ms))

@@ -329,6 +329,12 @@ static void tear(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
     set_torn(c, seq, false);
 }
 
+void kvl_window_forget(kvlazy_cache *c, kvlazy_seq_id seq)
+{
+    c->seq[seq].lost_end = 0;
+    set_torn(c, seq, false);
+}
+
 void kvl_window_follow_torn(kvlazy_cache *c)
 {
     for (kvlazy_seq_id seq = 0; c->group->n_torn && seq < (kvlazy_seq_id)c->params.n_seq_max; seq++)
