@@ -170,7 +170,8 @@ typedef struct kvlazy_slot {
  *  - No K rows of the batch's streams wait to be rotated (kvlazy_seq_add).
  *  - The positions of a sequence go on at pos_max + 1, never decrease and leave no gap, over the whole batch. With
  *    position planes they begin anywhere from pos_max on, and gaps are allowed.
- *  - An empty sequence begins anywhere, and takes the positions of the batch in any order that leaves no gap.
+ *  - An empty sequence begins anywhere, and takes the positions of the batch in any order that leaves no gap. (Gaps,
+ *    for tokens that were saved: kvlazy_prepare_restore.)
  *  - But where eviction took tokens of an empty sequence, and the engine has not since gone on where the sequence
  *    ended, the lowest position is 0. The same holds after a kvlazy_seq_cp onto it that was refused while it was
  *    empty: an engine that goes on behind tokens that did not come has no past. That ends when the engine removes the sequence whole (kvlazy_seq_rm from p0 ≤ 0
@@ -199,6 +200,18 @@ typedef struct kvlazy_slot {
  * Cost: O(tokens) plus a scan for free cells, 64 cells a step.
  */
 KVLAZY_API int kvlazy_prepare(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots);
+
+/**
+ * The same for a batch that puts back tokens which the engine saved: their rows are written to the slots, not computed.
+ *  - Each sequence of the batch is empty. Its positions come in any order, with gaps and duplicates, and a token may
+ *    have several sequences as ever. Eviction marks nothing here: the engine knows that the tokens were gone.
+ *  - It takes empty cells alone, in a cache with a window too. There the rule about what recycling took holds until the
+ *    sequence is removed whole.
+ *  - apply_ubatch, undo_ubatch, n_kv and end_batch are as ever. The next batch goes on at pos_max + 1.
+ * Fails: as kvlazy_prepare; EPOS: a sequence of the batch has tokens.
+ */
+KVLAZY_API int kvlazy_prepare_restore(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, uint32_t n_ubatch,
+                                      kvlazy_slot *slots);
 
 /**
  * Puts the tokens of a ubatch into the cells of its slot, and makes the pages of their rows ready to be written.
