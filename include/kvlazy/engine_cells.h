@@ -10,7 +10,7 @@
  *     kvlazy_init_batch(cache);
  *     kvlazy_ensure(cache, stream, n_used + n_token);     // the soft cap now holds that many cells
  *     ... find slots below kvlazy_cap(cache, stream) ...  // so that cells stay dense
- *     kvlazy_touch(cache, stream, end);                   // before rows of cells below `end` are written
+ *     kvlazy_touch_cells(cache, stream, cell, n_token);   // before the rows of these cells are written
  *     ... write rows, attend ...
  *     kvlazy_end_batch(cache);
  *
@@ -42,14 +42,22 @@ extern "C" {
 #endif
 
 /**
- * Makes the rows of the cells [0, end) of a stream ready to be written. It needs an open batch, and counts as activity
- * of the stream.
+ * Makes the rows of n cells of a stream ready to be written, in any order, a cell named twice counted once. It needs an
+ * open batch, and counts as activity of the stream. While a stream takes one cell a batch, cells behind it are made ready
+ * as by kvlazy_apply_ubatch.
  * Fails: nothing changed, and the batch stays open.
- *  - EINVAL: stream or end is out of range, or no batch is open.
- *  - EBUDGET, ENOMEM: a byte limit would be passed; the host refused memory.
+ *  - EINVAL: the stream or a cell is out of range, cell is NULL, or no batch is open.
+ *  - EBUDGET, ENOMEM: a byte limit would be passed; the host or the library's own lists got no memory.
  *  - ENOTSUP: the library keeps the cells.
- * Cost: O(1) when the rows were ready already.
+ * Cost: O(n) when the rows were ready already, and a sort of what does not ascend.
  */
+KVLAZY_API int kvlazy_touch_cells(kvlazy_cache *cache, uint32_t stream, const uint32_t *cell, uint32_t n);
+
+/** The same for the cells [begin, end): a block, or a prompt. */
+KVLAZY_API int kvlazy_touch_range(kvlazy_cache *cache, uint32_t stream, uint32_t begin, uint32_t end);
+
+/** The same for all cells below `end`. Holes among them are made ready, too: an engine that appends above holes, or
+ * writes a block, names the cells instead. */
 KVLAZY_API int kvlazy_touch(kvlazy_cache *cache, uint32_t stream, uint32_t end);
 
 /**
@@ -68,7 +76,7 @@ KVLAZY_API uint32_t kvlazy_cap(const kvlazy_cache *cache, uint32_t stream);
  * Copies the rows of n cells, in every layer of whatever layout, from one stream to the same cells of another. It needs
  * an open batch; the cells of dst_stream count as touched.
  * Fails: nothing changed.
- *  - EINVAL, EBUDGET, ENOMEM: as kvlazy_touch.
+ *  - EINVAL, EBUDGET, ENOMEM: as kvlazy_touch_range.
  *  - ENOTSUP: the library keeps the cells, or a tensor lies on a device.
  * Cost: the bytes of the rows.
  */
@@ -78,7 +86,7 @@ KVLAZY_API int kvlazy_copy_cells(kvlazy_cache *cache, uint32_t src_stream, uint3
 /**
  * The engine's table, as the library reads it: kvlazy_params.cell_ops points to one, which is copied.
  *  - The functions are called on the thread that calls the hooks, inside kvlazy_poll, _trim, _set_limits, _stats,
- *    _stats_text, _end_batch, _clear and, with KVLAZY_SHRINK_AT_INIT, _init_batch; where room is short, inside _touch
+ *    _stats_text, _end_batch, _clear and, with KVLAZY_SHRINK_AT_INIT, _init_batch; where room is short, inside _touch*
  *    and _copy_cells too.
  *  - All but `vacate` are called with a lock held, and must not call into the cache.
  */

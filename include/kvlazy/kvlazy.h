@@ -221,7 +221,7 @@ KVLAZY_API int kvlazy_prepare_restore(kvlazy_cache *cache, const kvlazy_ubatch *
  *
  * It does:
  *  - Pages that are not there yet are made present in one call for all tensors, so that writing does not fault.
- *  - While a stream decodes steadily, one token a batch, up to 32 cells more are made ready. These count as touched,
+ *  - While a stream decodes steadily, one token a batch, up to 32 cells more, of at most 4 MiB, are made ready. These count as touched,
  *    and go back like any free page.
  *  - Not so with KVLAZY_NO_COMMIT_AHEAD, on a host with several memory nodes (a page should belong to the thread that
  *    writes it), and where all memory is locked.
