@@ -290,6 +290,7 @@ enum {
     KVLAZY_DONTFORK = 1u << 1,        /* a forked child does not get the reservation */
     KVLAZY_HUGE_PAGES = 1u << 2,      /* pages are huge ones (2 MiB), each given back only as a whole */
     KVLAZY_NO_COMMIT_AHEAD = 1u << 3, /* apply_ubatch leaves the first touch to the writing threads */
+    KVLAZY_CELLS_ANY_THREAD = 1u << 4, /* the functions of cell_ops may be called on any thread (engine_cells.h) */
 };
 
 /** Levels of a log line. */

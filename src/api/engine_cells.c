@@ -69,6 +69,32 @@ int kvlazy_touch_cells(kvlazy_cache *c, uint32_t stream, const uint32_t *cell, u
     return kvl_leave(c, status ? refuse(c, status) : touch(c, c->plan.run, n_run));
 }
 
+int kvlazy_free_range(kvlazy_cache *c, uint32_t stream, uint32_t begin, uint32_t end)
+{
+    int status = kvl_enter(c, KVL_DOOR_ENGINE);
+
+    if (status)
+        return status;
+    if (stream >= c->params.n_stream || begin > end || end > c->params.kv_size)
+        return kvl_leave(c, KVLAZY_EINVAL);
+    kvl_engine_cells_free(c, &(kvl_run){stream, begin, end}, 1, kvl_now(c));
+    return kvl_leave(c, KVLAZY_OK);
+}
+
+int kvlazy_free_cells(kvlazy_cache *c, uint32_t stream, const uint32_t *cell, uint32_t n)
+{
+    int status = kvl_enter(c, KVL_DOOR_ENGINE);
+
+    if (status)
+        return status;
+    if (!are_cells(c, stream, cell, n))
+        return kvl_leave(c, KVLAZY_EINVAL);
+    uint64_t now_ms = kvl_now(c);
+    for (uint32_t i = 0; i < n; i++)
+        kvl_engine_cells_free(c, &(kvl_run){stream, cell[i], cell[i] + 1}, 1, now_ms);
+    return kvl_leave(c, KVLAZY_OK);
+}
+
 int kvlazy_copy_cells(kvlazy_cache *c, uint32_t src_stream, uint32_t dst_stream, uint32_t from, uint32_t n)
 {
     int status = kvl_enter(c, KVL_DOOR_ENGINE);

@@ -21,6 +21,9 @@ static void sync_stream(kvlazy_cache *c, uint32_t s, uint64_t stamp)
 {
     bool may_empty = !c->group->open || !c->stream[s].pending;
     kvl_cells *cells = &c->stream[s].cells;
+
+    if (!c->engine.ops.used_end)
+        return;
     uint32_t used_end = (uint32_t)kvl_min(c->engine.ops.used_end(c->engine.ops.ctx, s), c->params.kv_size);
 
     if (kvl_cells_reserve(cells, used_end))
@@ -37,13 +40,30 @@ static void sync_stream(kvlazy_cache *c, uint32_t s, uint64_t stamp)
 
 void kvl_engine_cells_sync(kvlazy_cache *c, uint64_t now_ms)
 {
-    if (!kvl_has_engine_cells(c))
+    if (!kvl_has_engine_cells(c) || !c->engine.ops.used_end) {
+        c->engine.sync_due_ms = KVL_NEVER;
         return;
+    }
     for (uint32_t s = 0; s < c->params.n_stream; s++)
         sync_stream(c, s, now_ms);
     kvl_note_fallow(c, now_ms);
     uint32_t idle_ms = c->params.slot_shrink_idle_ms;
     c->engine.sync_due_ms = idle_ms ? now_ms + idle_ms / 8 : KVL_NEVER; /* 0: nothing decays */
+}
+
+void kvl_engine_cells_free(kvlazy_cache *c, const kvl_run *run, uint32_t n_run, uint64_t now_ms)
+{
+    kvl_cells *cells = &c->stream[run->stream].cells;
+    uint32_t n_used = cells->n_used;
+
+    for (const kvl_run *r = run; r < run + n_run; r++) {
+        uint32_t end = (uint32_t)kvl_min(r->end, cells->n_cell);
+
+        for (uint32_t cell = r->begin; (cell = (uint32_t)kvl_bits_next(cells->used, cell, end, true)) < end; cell++)
+            kvl_cells_empty(cells, cell, now_ms);
+    }
+    if (cells->n_used < n_used)
+        kvl_note_fallow(c, now_ms);
 }
 
 /* ------------------------------------------------------------------------------------------- touching */
