@@ -58,6 +58,11 @@
  * KVLAZY_DONTFORK keeps the reservation out of children, which must then not use the cache. Core dumps leave the
  * reservation out.
  *
+ * WHERE ROWS MAY BE WRITTEN. In an open batch, in the cells of slots that were applied (of an engine's own cells: that
+ * were touched); K rotation writes live cells alone. Any row can be written at any time without a fault, but rows of
+ * cells that hold no token may read zero at any later moment, and their pages are in no figure and go back only by
+ * kvlazy_trim and kvlazy_clear(cache, true), which give back everything outside live cells, or with a neighbour's page.
+ *
  * CAVEATS.
  *  - An eviction takes tokens. An engine that keeps its own record asks kvlazy_seq_pos_max() inside each batch.
  *  - Memory goes back only when the engine calls: poll from its loop, or use the thread of reaper.h.
@@ -445,7 +450,8 @@ KVLAZY_API int kvlazy_shift_done(kvlazy_cache *cache);
 /**
  * Drops every token and ends an open batch.
  *  - data false: the pages go back like any free page, when slot_shrink_idle_ms has passed.
- *  - data true: all pages go back now, and are faulted in again by the next batch. Not for between two requests.
+ *  - data true: all pages go back now, those too that were written without a batch, and are faulted in again by the
+ *    next batch. Not for between two requests.
  * Fails: EINVAL for what is no cache.
  */
 KVLAZY_API int kvlazy_clear(kvlazy_cache *cache, bool data);
@@ -521,7 +527,8 @@ KVLAZY_API int kvlazy_cell_owners(const kvlazy_cache *cache, uint32_t stream, ui
 KVLAZY_API int kvlazy_poll(kvlazy_cache *cache, uint64_t *next_ms);
 
 /**
- * Shrinks now, whatever the clock says: moves live cells down and gives back every free page.
+ * Shrinks now, whatever the clock says: moves live cells down and gives back every free page, one too that was written
+ * without a batch.
  *  - max_cells 0: no token is lost.
  *  - max_cells n: first the longest-idle sequences lose their tails until no stream holds more than n cells. What
  *    keep_tokens, KVLAZY_SHRINK_KEEP and on_evict hold stays. (To drop everything: kvlazy_clear.)

@@ -134,6 +134,8 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
         c->seq[i].lost_end = 0;
     }
     kvl_note_fallow(c, now_ms);
+    if (data)
+        kvl_rows_note_unknown(&c->rows, c->params.kv_size);
     while (data && kvl_release_free_piece(c, now_ms))
         ;
     if (!data)
