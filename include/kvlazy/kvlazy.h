@@ -186,7 +186,8 @@ typedef struct kvlazy_slot {
  *  - There is room under budget_bytes, in the pool, and in what the machine and its cgroups have left.
  *
  * It does:
- *  - It takes empty cells, lowest index first. Where no cell is empty and the cache has a window, it recycles cells
+ *  - It takes empty cells, lowest index first: in a stream of one sequence that starts at 0 and is only cut at its end,
+ *    the cell is the position. Where no cell is empty and the cache has a window, it recycles cells
  *    whose token its only sequence does not see any more, oldest position first.
  *  - It fills slots[n_ubatch] when all tokens fit, and else none. The slots of an earlier prepare are stale.
  *  - It opens a batch if none is open.
