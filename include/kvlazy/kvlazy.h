@@ -58,6 +58,11 @@
  * KVLAZY_DONTFORK keeps the reservation out of children, which must then not use the cache. Core dumps leave the
  * reservation out.
  *
+ * WHERE ROWS MAY BE WRITTEN. In an open batch, in the cells of slots that were applied (of an engine's own cells: that
+ * were touched); K rotation writes live cells alone. Any row can be written at any time without a fault, but rows of
+ * cells that hold no token may read zero at any later moment, and their pages are in no figure and go back only by
+ * kvlazy_trim and kvlazy_clear(cache, true), which give back everything outside live cells, or with a neighbour's page.
+ *
  * CAVEATS.
  *  - An eviction takes tokens. An engine that keeps its own record asks kvlazy_seq_pos_max() inside each batch.
  *  - Memory goes back only when the engine calls: poll from its loop, or use the thread of reaper.h.
@@ -181,7 +186,8 @@ typedef struct kvlazy_slot {
  *  - There is room under budget_bytes, in the pool, and in what the machine and its cgroups have left.
  *
  * It does:
- *  - It takes empty cells, lowest index first. Where no cell is empty and the cache has a window, it recycles cells
+ *  - It takes empty cells, lowest index first: in a stream of one sequence that starts at 0 and is only cut at its end,
+ *    the cell is the position. Where no cell is empty and the cache has a window, it recycles cells
  *    whose token its only sequence does not see any more, oldest position first.
  *  - It fills slots[n_ubatch] when all tokens fit, and else none. The slots of an earlier prepare are stale.
  *  - It opens a batch if none is open.
@@ -221,7 +227,7 @@ KVLAZY_API int kvlazy_prepare_restore(kvlazy_cache *cache, const kvlazy_ubatch *
  *
  * It does:
  *  - Pages that are not there yet are made present in one call for all tensors, so that writing does not fault.
- *  - While a stream decodes steadily, one token a batch, up to 32 cells more are made ready. These count as touched,
+ *  - While a stream decodes steadily, one token a batch, up to 32 cells more, of at most 4 MiB, are made ready. These count as touched,
  *    and go back like any free page.
  *  - Not so with KVLAZY_NO_COMMIT_AHEAD, on a host with several memory nodes (a page should belong to the thread that
  *    writes it), and where all memory is locked.
@@ -290,6 +296,7 @@ enum {
     KVLAZY_DONTFORK = 1u << 1,        /* a forked child does not get the reservation */
     KVLAZY_HUGE_PAGES = 1u << 2,      /* pages are huge ones (2 MiB), each given back only as a whole */
     KVLAZY_NO_COMMIT_AHEAD = 1u << 3, /* apply_ubatch leaves the first touch to the writing threads */
+    KVLAZY_CELLS_ANY_THREAD = 1u << 4, /* the functions of cell_ops may be called on any thread (engine_cells.h) */
 };
 
 /** Levels of a log line. */
@@ -444,7 +451,8 @@ KVLAZY_API int kvlazy_shift_done(kvlazy_cache *cache);
 /**
  * Drops every token and ends an open batch.
  *  - data false: the pages go back like any free page, when slot_shrink_idle_ms has passed.
- *  - data true: all pages go back now, and are faulted in again by the next batch. Not for between two requests.
+ *  - data true: all pages go back now, those too that were written without a batch, and are faulted in again by the
+ *    next batch. Not for between two requests.
  * Fails: EINVAL for what is no cache.
  */
 KVLAZY_API int kvlazy_clear(kvlazy_cache *cache, bool data);
@@ -520,7 +528,8 @@ KVLAZY_API int kvlazy_cell_owners(const kvlazy_cache *cache, uint32_t stream, ui
 KVLAZY_API int kvlazy_poll(kvlazy_cache *cache, uint64_t *next_ms);
 
 /**
- * Shrinks now, whatever the clock says: moves live cells down and gives back every free page.
+ * Shrinks now, whatever the clock says: moves live cells down and gives back every free page, one too that was written
+ * without a batch.
  *  - max_cells 0: no token is lost.
  *  - max_cells n: first the longest-idle sequences lose their tails until no stream holds more than n cells. What
  *    keep_tokens, KVLAZY_SHRINK_KEEP and on_evict hold stays. (To drop everything: kvlazy_clear.)

@@ -125,6 +125,8 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
 {
     kvl_report_begin(c);
     kvl_engine_cells_sync(c, now_ms); /* an engine clears its own cells first */
+    for (uint32_t s = 0; kvl_has_engine_cells(c) && !c->engine.ops.used_end && s < c->params.n_stream; s++)
+        kvl_engine_cells_free(c, &(kvl_run){s, 0, c->params.kv_size}, 1, now_ms);
     for (uint32_t s = 0; !kvl_has_engine_cells(c) && s < c->params.n_stream; s++)
         kvl_cells_clear(&c->stream[s].cells, now_ms);
     for (uint32_t i = 0; i < c->params.n_seq_max; i++) {
@@ -134,6 +136,8 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
         kvl_window_forget(c, (kvlazy_seq_id)i);
     }
     kvl_note_fallow(c, now_ms);
+    if (data)
+        kvl_rows_note_unknown(&c->rows, c->params.kv_size);
     while (data && kvl_release_free_piece(c, now_ms))
         ;
     if (!data)

@@ -231,6 +231,8 @@ static void drop_on_request(kvl_group *group, const kvl_shrink *s)
         drop_planned(m, s, s->goal.now_ms);
     for (kvlazy_cache *m = group->first; m; m = m->next) {
         kvl_engine_cells_sync(m, group->now_ms);
+        if (s->why == KVL_SHRINK_CELLS)
+            kvl_rows_note_unknown(&m->rows, m->params.kv_size);
         for (uint32_t i = 0; i < m->params.n_stream; i++)
             kvl_compact_later(m, i);
     }
