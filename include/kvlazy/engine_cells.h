@@ -4,8 +4,8 @@
  *
  * THE IDEA. With kvlazy_params.cell_ops the library keeps no tokens. The engine has its own table of cells, with
  * positions and owners, and takes only memory from the library. The library reads the table through four functions, or
- * is told: an engine that says with kvlazy_free_cells what it frees needs none of them. Then nothing calls back, next_ms
- * is right, and a reaper may serve the cache, while the engine sleeps in a read too.
+ * is told: an engine that says with kvlazy_free_cells what it frees needs none of them. Then nothing calls back,
+ * next_ms is right, and a reaper may serve the cache, while the engine sleeps in a read too.
  *
  * LIFE CYCLE. Of a batch:
  *
@@ -34,8 +34,8 @@
  *  - kvlazy_set_limits with a lower budget may find that what the engine keeps needs more. It then returns EBUDGET.
  *    What the engine vacated stays gone, after any error.
  *  - n_swa, n_pos_per_token above 1 and keep_tokens are ENOTSUP: they are about positions.
- *  - Such caches are linked (kvlazy_params.with) only to their kind, and each shrinks for itself. Functions that are bound
- *    to a thread are so in all of them or in none (EINVAL).
+ *  - Such caches are linked (kvlazy_params.with) only to their kind, and each shrinks for itself. Functions that are
+ *    bound to a thread are so in all of them or in none (EINVAL).
  */
 #ifndef KVLAZY_ENGINE_CELLS_H
 #define KVLAZY_ENGINE_CELLS_H
@@ -48,8 +48,8 @@ extern "C" {
 
 /**
  * Makes the rows of n cells of a stream ready to be written, in any order, a cell named twice counted once. It needs an
- * open batch, and counts as activity of the stream. While a stream takes one cell a batch, cells behind it are made ready
- * as by kvlazy_apply_ubatch.
+ * open batch, and counts as activity of the stream. While a stream takes one cell a batch, cells behind it are made
+ * ready as by kvlazy_apply_ubatch.
  * Fails: nothing changed, and the batch stays open.
  *  - EINVAL: the stream or a cell is out of range, cell is NULL, or no batch is open.
  *  - EBUDGET, ENOMEM: a byte limit would be passed; the host or the library's own lists got no memory.

@@ -72,8 +72,9 @@
  *
  * CONTENTS. 1 what every engine calls, 2 sequences, 3 idle and limits, 4 parameters from text, sizes, self-check,
  * 5 linked caches. Optional parts have headers of their own: mask.h fills attention masks, arena.h is for tensors that
- * the engine lays out, engine_cells.h for cells that the engine keeps, state.h for conversations that are saved and loaded, pool.h for one budget over several caches,
- * reaper.h for a thread that polls, mem.h for an operating system of the embedder's own.
+ * the engine lays out, engine_cells.h for cells that the engine keeps, state.h for conversations that are saved and
+ * loaded, pool.h for one budget over several caches, reaper.h for a thread that polls, mem.h for an operating system of
+ * the embedder's own.
  */
 #ifndef KVLAZY_KVLAZY_H
 #define KVLAZY_KVLAZY_H
@@ -179,8 +180,9 @@ typedef struct kvlazy_slot {
  *    for tokens that were saved: kvlazy_prepare_restore.)
  *  - But where eviction took tokens of an empty sequence, and the engine has not since gone on where the sequence
  *    ended, the lowest position is 0. The same holds after a kvlazy_seq_cp onto it that was refused while it was
- *    empty: an engine that goes on behind tokens that did not come has no past. That ends when the engine removes the sequence whole (kvlazy_seq_rm from p0 ≤ 0
- *    to open, kvlazy_seq_keep of another sequence, kvlazy_clear) or copies onto it.
+ *    empty: an engine that goes on behind tokens that did not come has no past. That ends when the engine removes
+ *    the sequence whole (kvlazy_seq_rm from p0 ≤ 0 to open, kvlazy_seq_keep of another sequence, kvlazy_clear) or
+ *    copies onto it.
  *  - In a cache with a window, an empty sequence does not begin where its window would reach into what recycling
  *    took from it. (Recycling: see the next list.)
  *  - There is room under budget_bytes, in the pool, and in what the machine and its cgroups have left.
@@ -227,8 +229,8 @@ KVLAZY_API int kvlazy_prepare_restore(kvlazy_cache *cache, const kvlazy_ubatch *
  *
  * It does:
  *  - Pages that are not there yet are made present in one call for all tensors, so that writing does not fault.
- *  - While a stream decodes steadily, one token a batch, up to 32 cells more, of at most 4 MiB, are made ready. These count as touched,
- *    and go back like any free page.
+ *  - While a stream decodes steadily, one token a batch, up to 32 cells more, of at most 4 MiB, are made ready.
+ *    These count as touched, and go back like any free page.
  *  - Not so with KVLAZY_NO_COMMIT_AHEAD, on a host with several memory nodes (a page should belong to the thread that
  *    writes it), and where all memory is locked.
  *
@@ -292,10 +294,10 @@ enum {
 
 /** Flags. */
 enum {
-    KVLAZY_SHRINK_AT_INIT = 1u << 0,  /* init_batch shrinks too: for engines without an idle loop */
-    KVLAZY_DONTFORK = 1u << 1,        /* a forked child does not get the reservation */
-    KVLAZY_HUGE_PAGES = 1u << 2,      /* pages are huge ones (2 MiB), each given back only as a whole */
-    KVLAZY_NO_COMMIT_AHEAD = 1u << 3, /* apply_ubatch leaves the first touch to the writing threads */
+    KVLAZY_SHRINK_AT_INIT = 1u << 0,   /* init_batch shrinks too: for engines without an idle loop */
+    KVLAZY_DONTFORK = 1u << 1,         /* a forked child does not get the reservation */
+    KVLAZY_HUGE_PAGES = 1u << 2,       /* pages are huge ones (2 MiB), each given back only as a whole */
+    KVLAZY_NO_COMMIT_AHEAD = 1u << 3,  /* apply_ubatch leaves the first touch to the writing threads */
     KVLAZY_CELLS_ANY_THREAD = 1u << 4, /* the functions of cell_ops may be called on any thread (engine_cells.h) */
 };
 
@@ -352,8 +354,8 @@ struct kvlazy_params {
      *  - 0: they may go. Else the sequence stays as it is for slot_shrink_idle_ms.
      *  - It is called once a sequence, with no lock held and nothing changed yet: it may read the cache. If a batch was
      *    opened meanwhile, nothing goes. A yes holds for the next polls, until the sequence changes.
-     *  - A lowered budget that leaves no room to move the rest together takes more, in a second round: then it is called
-     *    again, for what has to go beyond what it agreed to and what went.
+     *  - A lowered budget that leaves no room to move the rest together takes more, in a second round: then it is
+     *    called again, for what has to go beyond what it agreed to and what went.
      *  - It is called on the thread that called poll, trim or set_limits, or init_batch with KVLAZY_SHRINK_AT_INIT.
      *    With a reaper that is the reaper's thread; in a pool also the thread of another cache that lacks room. */
     int (*on_evict)(void *ctx, kvlazy_seq_id seq, kvlazy_pos new_pos_max);
@@ -611,10 +613,10 @@ struct kvlazy_stats_info {
     uint64_t n_os_refusal;   /* ranges the host would not take back */
     uint64_t moved_cells;    /* live cells that moved down into holes */
     uint64_t n_refused_pos, n_refused_slot, n_refused_budget, n_refused_memory; /* n_refusal by code */
-    kvlazy_histogram commit;  /* making pages present, one call for all tensors */
-    kvlazy_histogram release; /* giving pages back, a bounded piece of work each */
-    kvlazy_histogram evict;   /* deciding what goes, without on_evict */
-    kvlazy_histogram compact; /* moving cells, a bounded piece of work each */
+    kvlazy_histogram commit;    /* making pages present, one call for all tensors */
+    kvlazy_histogram release;   /* giving pages back, a bounded piece of work each */
+    kvlazy_histogram evict;     /* deciding what goes, without on_evict */
+    kvlazy_histogram compact;   /* moving cells, a bounded piece of work each */
     uint64_t bookkeeping_bytes; /* the library's own memory: cells, sequences, plans, page bitmaps */
 };
 

@@ -67,7 +67,7 @@ const kvl_watcher *kvl_group_begin_leaving(kvlazy_cache *c)
     kvl_group *group = c->group;
 
     kvl_adopt(c);
-    c->leaves = true; /* it is not asked any more */
+    c->leaves = true;      /* it is not asked any more */
     kvl_wait_for_calls(c); /* and meanwhile the watcher and other members may go */
     const kvl_watcher *watcher = group->watcher;
     kvlazy_cache *heir = group->first;

@@ -40,7 +40,8 @@ void kvl_window_refill(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kv
 /* The same for each sequence of a stream that owns tokens which moved. */
 void kvl_window_refill_shifted(kvlazy_cache *cache, const kvl_cells *cells, uint64_t now_ms);
 
-/* The engine removed a sequence whole: nothing of it is lost, and nothing that a linked window did is to be followed. */
+/* The engine removed a sequence whole: nothing of it is lost, and nothing that a linked window did is to be followed.
+ */
 void kvl_window_forget(kvlazy_cache *cache, kvlazy_seq_id seq);
 
 /* Some cache of the group holds tokens of the sequence in the range. */
