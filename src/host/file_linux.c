@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <bsd/string.h>
@@ -52,19 +53,51 @@ int kvl_file_begin(kvl_file *f, const char *path)
     return status;
 }
 
-int kvl_file_write(kvl_file *f, const void *data, size_t bytes)
+/* All of a part, and then of another. */
+static int write_both(kvl_file *f, struct iovec part[2])
 {
-    for (const char *at = data; bytes;) {
-        ssize_t n = write(f->fd, at, bytes);
+    while (part[0].iov_len + part[1].iov_len) {
+        ssize_t n = writev(f->fd, part, 2);
 
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             return fail(f, "write", n ? errno : ENOSPC);
-        at += n;
-        bytes -= (size_t)n;
+        for (struct iovec *v = part; v < part + 2; v++) {
+            size_t done = kvl_min((uint64_t)n, v->iov_len);
+
+            v->iov_base = (char *)v->iov_base + done;
+            v->iov_len -= done;
+            n -= (ssize_t)done;
+        }
     }
     return KVLAZY_OK;
+}
+
+int kvl_file_write(kvl_file *f, const void *data, size_t bytes)
+{
+    size_t stays = (f->n_kept + bytes) % sizeof f->kept;
+    int status = KVLAZY_OK;
+
+    if (f->n_kept + bytes >= sizeof f->kept) {
+        struct iovec part[2] = {{f->kept, f->n_kept}, {(void *)(uintptr_t)data, bytes - stays}};
+
+        status = write_both(f, part);
+        data = (const char *)data + (bytes - stays);
+        bytes = stays;
+        f->n_kept = 0;
+    }
+    memcpy(f->kept + f->n_kept, data, bytes);
+    f->n_kept = stays;
+    return status;
+}
+
+static int write_rest(kvl_file *f)
+{
+    struct iovec part[2] = {{f->kept, f->n_kept}, {NULL, 0}};
+
+    f->n_kept = 0;
+    return write_both(f, part);
 }
 
 void kvl_file_drop(kvl_file *f)
@@ -91,9 +124,9 @@ static int sync_folder(kvl_file *f)
 
 int kvl_file_commit(kvl_file *f, bool sync)
 {
-    int status = KVLAZY_OK, fd = f->fd;
+    int status = write_rest(f), fd = f->fd;
 
-    if (sync && fsync(fd) != 0)
+    if (!status && sync && fsync(fd) != 0)
         status = fail(f, "fsync", errno);
     f->fd = -1;
     if (close(fd) != 0 && !status && errno != EINTR) /* a file system over a network tells its errors here */
