@@ -166,6 +166,8 @@ static int put_block(kvl_visit *v, goal *g)
         status = put_rows(v, g);
     if (!status && !is_as_it_was(v, g->begin))
         status = KVLAZY_EPOS;
+    for (kvlazy_cache *m = v->cache->group->first; !status && m; m = m->next) /* a call in between may have taken it */
+        status = kvl_cells_reserve_seq(&kvl_stream_of(m, v->seq)->cells, v->seq, g->end - g->begin);
     uint64_t now_ms = kvl_now(v->cache);
     i = 0;
     for (kvlazy_cache *m = v->cache->group->first; m && i < v->shape.n_cache; m = m->next, i++) {
