@@ -58,6 +58,11 @@
  * KVLAZY_DONTFORK keeps the reservation out of children, which must then not use the cache. Core dumps leave the
  * reservation out.
  *
+ * WHERE ROWS MAY BE WRITTEN. In an open batch, in the cells of slots that were applied (of an engine's own cells: that
+ * were touched); K rotation writes live cells alone. Any row can be written at any time without a fault, but rows of
+ * cells that hold no token may read zero at any later moment, and their pages are in no figure and go back only by
+ * kvlazy_trim and kvlazy_clear(cache, true), which give back everything outside live cells, or with a neighbour's page.
+ *
  * CAVEATS.
  *  - An eviction takes tokens. An engine that keeps its own record asks kvlazy_seq_pos_max() inside each batch.
  *  - Memory goes back only when the engine calls: poll from its loop, or use the thread of reaper.h.
@@ -67,8 +72,9 @@
  *
  * CONTENTS. 1 what every engine calls, 2 sequences, 3 idle and limits, 4 parameters from text, sizes, self-check,
  * 5 linked caches. Optional parts have headers of their own: mask.h fills attention masks, arena.h is for tensors that
- * the engine lays out, engine_cells.h for cells that the engine keeps, state.h for conversations that are saved and loaded, pool.h for one budget over several caches,
- * reaper.h for a thread that polls, mem.h for an operating system of the embedder's own.
+ * the engine lays out, engine_cells.h for cells that the engine keeps, state.h for conversations that are saved and
+ * loaded, pool.h for one budget over several caches, reaper.h for a thread that polls, mem.h for an operating system of
+ * the embedder's own.
  */
 #ifndef KVLAZY_KVLAZY_H
 #define KVLAZY_KVLAZY_H
@@ -170,17 +176,20 @@ typedef struct kvlazy_slot {
  *  - No K rows of the batch's streams wait to be rotated (kvlazy_seq_add).
  *  - The positions of a sequence go on at pos_max + 1, never decrease and leave no gap, over the whole batch. With
  *    position planes they begin anywhere from pos_max on, and gaps are allowed.
- *  - An empty sequence begins anywhere, and takes the positions of the batch in any order that leaves no gap.
+ *  - An empty sequence begins anywhere, and takes the positions of the batch in any order that leaves no gap. (Gaps,
+ *    for tokens that were saved: kvlazy_prepare_restore.)
  *  - But where eviction took tokens of an empty sequence, and the engine has not since gone on where the sequence
  *    ended, the lowest position is 0. The same holds after a kvlazy_seq_cp onto it that was refused while it was
- *    empty: an engine that goes on behind tokens that did not come has no past. That ends when the engine removes the sequence whole (kvlazy_seq_rm from p0 ≤ 0
- *    to open, kvlazy_seq_keep of another sequence, kvlazy_clear) or copies onto it.
+ *    empty: an engine that goes on behind tokens that did not come has no past. That ends when the engine removes
+ *    the sequence whole (kvlazy_seq_rm from p0 ≤ 0 to open, kvlazy_seq_keep of another sequence, kvlazy_clear) or
+ *    copies onto it.
  *  - In a cache with a window, an empty sequence does not begin where its window would reach into what recycling
  *    took from it. (Recycling: see the next list.)
  *  - There is room under budget_bytes, in the pool, and in what the machine and its cgroups have left.
  *
  * It does:
- *  - It takes empty cells, lowest index first. Where no cell is empty and the cache has a window, it recycles cells
+ *  - It takes empty cells, lowest index first: in a stream of one sequence that starts at 0 and is only cut at its end,
+ *    the cell is the position. Where no cell is empty and the cache has a window, it recycles cells
  *    whose token its only sequence does not see any more, oldest position first.
  *  - It fills slots[n_ubatch] when all tokens fit, and else none. The slots of an earlier prepare are stale.
  *  - It opens a batch if none is open.
@@ -201,6 +210,18 @@ typedef struct kvlazy_slot {
 KVLAZY_API int kvlazy_prepare(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots);
 
 /**
+ * The same for a batch that puts back tokens which the engine saved: their rows are written to the slots, not computed.
+ *  - Each sequence of the batch is empty. Its positions come in any order, with gaps and duplicates, and a token may
+ *    have several sequences as ever. Eviction marks nothing here: the engine knows that the tokens were gone.
+ *  - It takes empty cells alone, in a cache with a window too. There the rule about what recycling took holds until the
+ *    sequence is removed whole.
+ *  - apply_ubatch, undo_ubatch, n_kv and end_batch are as ever. The next batch goes on at pos_max + 1.
+ * Fails: as kvlazy_prepare; EPOS: a sequence of the batch has tokens.
+ */
+KVLAZY_API int kvlazy_prepare_restore(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, uint32_t n_ubatch,
+                                      kvlazy_slot *slots);
+
+/**
  * Puts the tokens of a ubatch into the cells of its slot, and makes the pages of their rows ready to be written.
  *
  * It needs: an open batch; a slot that the last prepare filled, and the ubatch it was filled for. Slots are applied in
@@ -208,8 +229,8 @@ KVLAZY_API int kvlazy_prepare(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, 
  *
  * It does:
  *  - Pages that are not there yet are made present in one call for all tensors, so that writing does not fault.
- *  - While a stream decodes steadily, one token a batch, up to 32 cells more are made ready. These count as touched,
- *    and go back like any free page.
+ *  - While a stream decodes steadily, one token a batch, up to 32 cells more, of at most 4 MiB, are made ready.
+ *    These count as touched, and go back like any free page.
  *  - Not so with KVLAZY_NO_COMMIT_AHEAD, on a host with several memory nodes (a page should belong to the thread that
  *    writes it), and where all memory is locked.
  *
@@ -273,10 +294,11 @@ enum {
 
 /** Flags. */
 enum {
-    KVLAZY_SHRINK_AT_INIT = 1u << 0,  /* init_batch shrinks too: for engines without an idle loop */
-    KVLAZY_DONTFORK = 1u << 1,        /* a forked child does not get the reservation */
-    KVLAZY_HUGE_PAGES = 1u << 2,      /* pages are huge ones (2 MiB), each given back only as a whole */
-    KVLAZY_NO_COMMIT_AHEAD = 1u << 3, /* apply_ubatch leaves the first touch to the writing threads */
+    KVLAZY_SHRINK_AT_INIT = 1u << 0,   /* init_batch shrinks too: for engines without an idle loop */
+    KVLAZY_DONTFORK = 1u << 1,         /* a forked child does not get the reservation */
+    KVLAZY_HUGE_PAGES = 1u << 2,       /* pages are huge ones (2 MiB), each given back only as a whole */
+    KVLAZY_NO_COMMIT_AHEAD = 1u << 3,  /* apply_ubatch leaves the first touch to the writing threads */
+    KVLAZY_CELLS_ANY_THREAD = 1u << 4, /* the functions of cell_ops may be called on any thread (engine_cells.h) */
 };
 
 /** Levels of a log line. */
@@ -332,8 +354,8 @@ struct kvlazy_params {
      *  - 0: they may go. Else the sequence stays as it is for slot_shrink_idle_ms.
      *  - It is called once a sequence, with no lock held and nothing changed yet: it may read the cache. If a batch was
      *    opened meanwhile, nothing goes. A yes holds for the next polls, until the sequence changes.
-     *  - A lowered budget that leaves no room to move the rest together takes more, in a second round: then it is called
-     *    again, for what has to go beyond what it agreed to and what went.
+     *  - A lowered budget that leaves no room to move the rest together takes more, in a second round: then it is
+     *    called again, for what has to go beyond what it agreed to and what went.
      *  - It is called on the thread that called poll, trim or set_limits, or init_batch with KVLAZY_SHRINK_AT_INIT.
      *    With a reaper that is the reaper's thread; in a pool also the thread of another cache that lacks room. */
     int (*on_evict)(void *ctx, kvlazy_seq_id seq, kvlazy_pos new_pos_max);
@@ -431,7 +453,8 @@ KVLAZY_API int kvlazy_shift_done(kvlazy_cache *cache);
 /**
  * Drops every token and ends an open batch.
  *  - data false: the pages go back like any free page, when slot_shrink_idle_ms has passed.
- *  - data true: all pages go back now, and are faulted in again by the next batch. Not for between two requests.
+ *  - data true: all pages go back now, those too that were written without a batch, and are faulted in again by the
+ *    next batch. Not for between two requests.
  * Fails: EINVAL for what is no cache.
  */
 KVLAZY_API int kvlazy_clear(kvlazy_cache *cache, bool data);
@@ -507,7 +530,8 @@ KVLAZY_API int kvlazy_cell_owners(const kvlazy_cache *cache, uint32_t stream, ui
 KVLAZY_API int kvlazy_poll(kvlazy_cache *cache, uint64_t *next_ms);
 
 /**
- * Shrinks now, whatever the clock says: moves live cells down and gives back every free page.
+ * Shrinks now, whatever the clock says: moves live cells down and gives back every free page, one too that was written
+ * without a batch.
  *  - max_cells 0: no token is lost.
  *  - max_cells n: first the longest-idle sequences lose their tails until no stream holds more than n cells. What
  *    keep_tokens, KVLAZY_SHRINK_KEEP and on_evict hold stays. (To drop everything: kvlazy_clear.)
@@ -589,10 +613,10 @@ struct kvlazy_stats_info {
     uint64_t n_os_refusal;   /* ranges the host would not take back */
     uint64_t moved_cells;    /* live cells that moved down into holes */
     uint64_t n_refused_pos, n_refused_slot, n_refused_budget, n_refused_memory; /* n_refusal by code */
-    kvlazy_histogram commit;  /* making pages present, one call for all tensors */
-    kvlazy_histogram release; /* giving pages back, a bounded piece of work each */
-    kvlazy_histogram evict;   /* deciding what goes, without on_evict */
-    kvlazy_histogram compact; /* moving cells, a bounded piece of work each */
+    kvlazy_histogram commit;    /* making pages present, one call for all tensors */
+    kvlazy_histogram release;   /* giving pages back, a bounded piece of work each */
+    kvlazy_histogram evict;     /* deciding what goes, without on_evict */
+    kvlazy_histogram compact;   /* moving cells, a bounded piece of work each */
     uint64_t bookkeeping_bytes; /* the library's own memory: cells, sequences, plans, page bitmaps */
 };
 

@@ -44,7 +44,8 @@ KVLAZY_API int kvlazy_reaper_create(const char *host_root, kvlazy_reaper **reape
  * From here on the cache, and those linked to it, are polled.
  * Fails: the cache is not in the reaper, or stays in the one it is in.
  *  - EINVAL: it is no cache, or it is in a reaper already.
- *  - ENOTSUP: the engine keeps its cells (engine_cells.h), so that polling belongs to the thread of the hooks.
+ *  - ENOTSUP: the engine keeps its cells (engine_cells.h) in a table that is read, or asks to be told, on the thread
+ *    of the hooks alone.
  *  - ENOMEM.
  */
 KVLAZY_API int kvlazy_reaper_add(kvlazy_reaper *reaper, kvlazy_cache *cache);

@@ -125,7 +125,7 @@ KVLAZY_API int kvlazy_state_rows_write(kvlazy_cache *cache, uint32_t stream, con
 
 /**
  * Reads such rows into cells that hold no token yet, or only in the engine's table. It needs an open batch, or opens
- * one that stays open, and counts as kvlazy_touch of these cells.
+ * one that stays open, and counts as kvlazy_touch_cells of these cells.
  * Fails: as kvlazy_state_rows_write, and EBUDGET. The rows of these cells read zero if any was written, and a batch
  * that the call opened is closed.
  */

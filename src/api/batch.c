@@ -30,7 +30,7 @@ int kvlazy_init_batch(kvlazy_cache *c)
     return kvl_leave(c, KVLAZY_OK);
 }
 
-int kvlazy_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
+static int prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots, bool restores)
 {
     int status = kvl_enter(c, KVL_DOOR_GROUP);
 
@@ -38,12 +38,22 @@ int kvlazy_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubat
         return status;
     if (kvl_has_engine_cells(c))
         return kvl_leave(c, KVLAZY_ENOTSUP);
-    status = kvl_prepare(c, ubatch, n_ubatch, slots);
+    status = kvl_prepare(c, ubatch, n_ubatch, slots, restores);
     if (status == KVLAZY_EBUDGET && kvl_reclaim(c))
-        status = kvl_prepare(c, ubatch, n_ubatch, slots);
+        status = kvl_prepare(c, ubatch, n_ubatch, slots, restores);
     if (status)
         kvl_prepare_refused(c, status, n_ubatch);
     return kvl_leave(c, status);
+}
+
+int kvlazy_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
+{
+    return prepare(c, ubatch, n_ubatch, slots, false);
+}
+
+int kvlazy_prepare_restore(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
+{
+    return prepare(c, ubatch, n_ubatch, slots, true);
 }
 
 int kvlazy_apply_ubatch(kvlazy_cache *c, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch)

@@ -133,6 +133,7 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
     c->rows.geometry = *geometry;
     c->mem = *p->mem;
     c->rows.mem = &c->mem;
+    c->engine.keeps = p->cell_ops != NULL;
     if (p->cell_ops)
         kvl_struct_copy(&c->engine.ops, sizeof c->engine.ops, p->cell_ops, kvl_struct_size(p->cell_ops));
     c->params.cell_ops = NULL;
@@ -152,6 +153,11 @@ static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, 
         status = copy_root(c);
     if (!status && p->pool)
         status = kvl_share_join(&c->limits.share, p->pool, p->pool_min_bytes, p->pool_weight);
+    if (!status && p->with && kvl_is_bound_to_thread(p->with) != kvl_is_bound_to_thread(c)) {
+        kvl_log_note(log, KVLAZY_LOG_ERROR,
+                     "with: the functions of cell_ops must be bound to a thread in both or neither");
+        status = KVLAZY_EINVAL; /* one thread polls for both */
+    }
     if (!status)
         status = kvl_group_join(p->with, c);
     if (status) {

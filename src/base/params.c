@@ -117,7 +117,8 @@ static int check_ids(const kvlazy_params *params, kvl_log *log)
 
 static int check_values(const kvlazy_params *p, kvl_log *log)
 {
-    uint32_t known = KVLAZY_SHRINK_AT_INIT | KVLAZY_DONTFORK | KVLAZY_HUGE_PAGES | KVLAZY_NO_COMMIT_AHEAD;
+    uint32_t known =
+        KVLAZY_SHRINK_AT_INIT | KVLAZY_DONTFORK | KVLAZY_HUGE_PAGES | KVLAZY_NO_COMMIT_AHEAD | KVLAZY_CELLS_ANY_THREAD;
 
     if (p->kv_size < 1 || p->kv_size > INT32_MAX)
         return kvl_params_refuse(log, KVLAZY_EINVAL, "kv_size", p->kv_size, "must be 1 to 2147483647 cells");
@@ -153,9 +154,9 @@ static int check_cell_ops(const kvlazy_params *p, kvl_log *log)
     if (!ops)
         return KVLAZY_OK;
     if (!kvl_input_fits(ops, sizeof *ops, cell_ops_end) || kvl_struct_size(ops) < KVL_END(kvlazy_cell_ops, used_end) ||
-        !ops->used_end)
+        (!ops->used_end && kvl_struct_size(ops) >= KVL_END(kvlazy_cell_ops, is_used) && ops->is_used))
         return kvl_params_refuse(log, KVLAZY_EINVAL, "cell_ops struct_size", kvl_struct_size(ops),
-                                 "not a table of this version, or used_end is NULL");
+                                 "not a table of this version, or is_used without used_end");
     if (p->swa_type != KVLAZY_SWA_NONE || p->n_pos_per_token > 1 || p->keep_tokens)
         return kvl_params_refuse(log, KVLAZY_ENOTSUP, "cell_ops with n_swa, n_pos_per_token or keep_tokens", p->n_swa,
                                  "positions are the engine's there");

@@ -35,7 +35,7 @@ static int check_apply(kvlazy_cache *c, const kvl_plan_ubatch *b, const kvlazy_u
     for (uint32_t k = kvl_plan_owner_begin(p, b->token_begin); k < p->owner_end[b->token_end - 1]; k++)
         if (p->owner[k].expect != KVL_EXPECT_ANY &&
             (p->owner[k].expect != kvl_index_max(kvl_index_of(c, p->owner[k].seq)) ||
-             kvl_seq_must_start_anew(c, p->owner[k].seq)))
+             (!p->restores && kvl_seq_must_start_anew(c, p->owner[k].seq))))
             return KVLAZY_EPOS;
     return KVLAZY_OK;
 }

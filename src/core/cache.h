@@ -103,7 +103,15 @@ static inline void kvl_owners_changed(kvlazy_cache *cache, const kvl_cells *cell
 /* The engine keeps the cells: the library knows no sequence, position or slot of them. */
 static inline bool kvl_has_engine_cells(const kvlazy_cache *cache)
 {
-    return cache->engine.ops.used_end != NULL;
+    return cache->engine.keeps;
+}
+
+/* The engine's table is read, or the engine asked, and that not on any thread. */
+static inline bool kvl_is_bound_to_thread(const kvlazy_cache *cache)
+{
+    const kvlazy_cell_ops *ops = &cache->engine.ops;
+
+    return (ops->used_end || ops->move || ops->vacate) && !(cache->params.flags & KVLAZY_CELLS_ANY_THREAD);
 }
 
 static inline bool kvl_has_window(const kvlazy_cache *cache)

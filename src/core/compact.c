@@ -36,7 +36,8 @@ static bool is_dense(const kvl_cells *cells)
 
 static bool can_move(const kvlazy_cache *c)
 {
-    return !kvl_rows_on_device(&c->rows) && (!kvl_has_engine_cells(c) || (c->engine.ops.move && c->engine.ops.is_used));
+    return !kvl_rows_on_device(&c->rows) &&
+           (!kvl_has_engine_cells(c) || (c->engine.ops.move && (c->engine.ops.is_used || !c->engine.ops.used_end)));
 }
 
 /* All caches of a group are moved together. Only a cache whose engine keeps the cells is moved alone, since those are

@@ -21,6 +21,9 @@ static void sync_stream(kvlazy_cache *c, uint32_t s, uint64_t stamp)
 {
     bool may_empty = !c->group->open || !c->stream[s].pending;
     kvl_cells *cells = &c->stream[s].cells;
+
+    if (!c->engine.ops.used_end)
+        return;
     uint32_t used_end = (uint32_t)kvl_min(c->engine.ops.used_end(c->engine.ops.ctx, s), c->params.kv_size);
 
     if (kvl_cells_reserve(cells, used_end))
@@ -37,8 +40,10 @@ static void sync_stream(kvlazy_cache *c, uint32_t s, uint64_t stamp)
 
 void kvl_engine_cells_sync(kvlazy_cache *c, uint64_t now_ms)
 {
-    if (!kvl_has_engine_cells(c))
+    if (!kvl_has_engine_cells(c) || !c->engine.ops.used_end) {
+        c->engine.sync_due_ms = KVL_NEVER;
         return;
+    }
     for (uint32_t s = 0; s < c->params.n_stream; s++)
         sync_stream(c, s, now_ms);
     kvl_note_fallow(c, now_ms);
@@ -46,51 +51,103 @@ void kvl_engine_cells_sync(kvlazy_cache *c, uint64_t now_ms)
     c->engine.sync_due_ms = idle_ms ? now_ms + idle_ms / 8 : KVL_NEVER; /* 0: nothing decays */
 }
 
-/* ------------------------------------------------------------------------------------------- touching */
-
-/* The cells of a run may be written: pages first, and then the mirror has them in use. */
-int kvl_engine_cells_take(kvlazy_cache *c, kvl_run run)
+void kvl_engine_cells_free(kvlazy_cache *c, const kvl_run *run, uint32_t n_run, uint64_t now_ms)
 {
-    kvl_stream *stream = &c->stream[run.stream];
-    kvl_cells *cells = &stream->cells;
+    kvl_cells *cells = &c->stream[run->stream].cells;
     uint32_t n_used = cells->n_used;
 
-    int status = kvl_cells_reserve(cells, run.end);
-    if (!status)
-        status = kvl_rows_want(&c->rows, &run, 1);
-    if (!status && !kvl_runs_fit(c)) {
-        kvl_engine_cells_sync(c, c->group->now_ms); /* what the engine emptied makes room */
-        status = kvl_fit_runs(c, &run, 1);
+    for (const kvl_run *r = run; r < run + n_run; r++) {
+        uint32_t end = (uint32_t)kvl_min(r->end, cells->n_cell);
+
+        for (uint32_t cell = r->begin; (cell = (uint32_t)kvl_bits_next(cells->used, cell, end, true)) < end; cell++)
+            kvl_cells_empty(cells, cell, now_ms);
     }
-    if (!status)
-        status = kvl_rows_touch(&c->rows, &run, 1);
-    if (status)
-        return status;
-    for (uint32_t cell = run.begin; (cell = (uint32_t)kvl_bits_next(cells->used, cell, run.end, false)) < run.end;
-         cell++)
-        kvl_cells_put(cells, cell, 0);
-    stream->n_applied += cells->n_used - n_used;
-    kvl_follow_cap(c, stream);
-    return KVLAZY_OK;
+    if (cells->n_used < n_used)
+        kvl_note_fallow(c, now_ms);
 }
 
-int kvl_engine_cells_touch(kvlazy_cache *c, uint32_t s, uint32_t end)
-{
-    kvl_stream *stream = &c->stream[s];
-    kvl_run all = {s, 0, end}, before = {s, 0, end - 1}, last = {s, end - 1, end};
-    uint32_t free_min = kvl_cells_next_free(&stream->cells, 0);
+/* ------------------------------------------------------------------------------------------- touching */
 
-    kvl_rows_note_read(&c->rows, s, kvl_policy_n_kv(c->params.kv_size, c->params.n_pad, end));
-    if (KVL_LIKELY(kvl_rows_ready(&c->rows, &all, 1) && free_min >= end))
+/* The mirror has the cells of some runs of one stream in use. */
+static void use_cells(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
+{
+    kvl_stream *stream = &c->stream[run->stream];
+    uint32_t n_used = stream->cells.n_used;
+
+    for (const kvl_run *r = run; r < run + n_run; r++)
+        for (uint32_t cell = r->begin;
+             (cell = (uint32_t)kvl_bits_next(stream->cells.used, cell, r->end, false)) < r->end; cell++)
+            kvl_cells_put(&stream->cells, cell, 0);
+    stream->n_applied += stream->cells.n_used - n_used;
+    kvl_follow_cap(c, stream);
+}
+
+/* Pages first, and then the mirror has the cells in use. */
+int kvl_engine_cells_take(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
+{
+    int status = kvl_cells_reserve(&c->stream[run->stream].cells, run[n_run - 1].end);
+
+    if (!status)
+        status = kvl_rows_want(&c->rows, run, n_run);
+    if (!status && !kvl_runs_fit(c)) {
+        kvl_engine_cells_sync(c, c->group->now_ms); /* what the engine emptied makes room */
+        status = kvl_fit_runs(c, run, n_run);
+    }
+    if (!status)
+        status = kvl_rows_touch(&c->rows, run, n_run);
+    if (!status)
+        use_cells(c, run, n_run);
+    return status;
+}
+
+static bool are_used(const kvl_cells *cells, const kvl_run *run)
+{
+    return run->end <= cells->n_cell && kvl_bits_next(cells->used, run->begin, run->end, false) == run->end;
+}
+
+/* One more cell behind what is ready: the rest of its run needs nothing. */
+static bool is_one_more(const kvlazy_cache *c, const kvl_run *run, kvl_run *last)
+{
+    const kvl_cells *cells = &c->stream[run->stream].cells;
+    kvl_run before = {run->stream, run->begin, run->end - 1};
+
+    *last = (kvl_run){run->stream, run->end - 1, run->end};
+    return !kvl_cells_is_used(cells, last->begin) &&
+           (before.begin == before.end || (kvl_rows_ready(&c->rows, &before, 1) && are_used(cells, &before)));
+}
+
+int kvl_engine_cells_touch(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
+{
+    const kvl_cells *cells = &c->stream[run->stream].cells;
+    bool ready = kvl_rows_ready(&c->rows, run, n_run);
+    kvl_run last;
+
+    kvl_rows_note_read(&c->rows, run->stream, kvl_policy_n_kv(c->params.kv_size, c->params.n_pad, run[n_run - 1].end));
+    for (uint32_t i = 0; ready && i < n_run; i++)
+        ready = are_used(cells, &run[i]);
+    if (KVL_LIKELY(ready))
         return KVLAZY_OK;
-    if (stream->cells.used_end + 1 == end && free_min == end - 1 && kvl_rows_ready(&c->rows, &before, 1) &&
+    if (n_run == 1 && is_one_more(c, run, &last) && !kvl_rows_ready(&c->rows, &last, 1) &&
         kvl_ahead_reach(c, &last, 1) && kvl_ahead_touch(c, &last, 1)) {
-        kvl_cells_put(&stream->cells, end - 1, 0);
-        stream->n_applied++;
-        kvl_follow_cap(c, stream);
+        last.end = last.begin + 1;
+        use_cells(c, &last, 1);
         return KVLAZY_OK;
     }
-    return kvl_engine_cells_take(c, all);
+    return kvl_engine_cells_take(c, run, n_run);
+}
+
+int kvl_engine_cells_runs(kvlazy_cache *c, uint32_t s, const uint32_t *cell, uint32_t n, uint32_t *n_run)
+{
+    kvl_plan *p = &c->plan;
+
+    if (kvl_plan_reserve(p, 1, n, n, false))
+        return KVLAZY_ENOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        p->stream[i] = s;
+        p->cell[i] = cell[i];
+    }
+    *n_run = kvl_plan_runs(p, 0, n);
+    return KVLAZY_OK;
 }
 
 /* ------------------------------------------------------------------------------------------- vacating */

@@ -12,7 +12,8 @@
 #include <kvlazy/engine_cells.h>
 
 typedef struct kvl_engine {
-    kvlazy_cell_ops ops;  /* used_end NULL: the cells are the library's */
+    bool keeps;           /* the cells are the engine's */
+    kvlazy_cell_ops ops;  /* used_end NULL: it says what it frees, and the mirror is right without a look */
     uint64_t sync_due_ms; /* no look at the engine's cells at the end of a batch before */
 } kvl_engine;
 
@@ -29,9 +30,16 @@ typedef struct kvl_vacating {
 /* Brings the mirror up to date; nothing to do where the cells are the library's. */
 void kvl_engine_cells_sync(kvlazy_cache *cache, uint64_t now_ms);
 
-/* The rows of these cells may be written, and the mirror has them in use. */
-int kvl_engine_cells_touch(kvlazy_cache *cache, uint32_t stream, uint32_t end);
-int kvl_engine_cells_take(kvlazy_cache *cache, kvl_run run);
+/* The rows of these cells, runs of one stream that ascend, may be written, and the mirror has them in use. touch is for
+ * the hot path: it looks whether all is ready, and makes more ready while a stream decodes steadily. */
+int kvl_engine_cells_touch(kvlazy_cache *cache, const kvl_run *run, uint32_t n_run);
+int kvl_engine_cells_take(kvlazy_cache *cache, const kvl_run *run, uint32_t n_run);
+
+/* The engine says that these cells hold nothing any more, runs of one stream. */
+void kvl_engine_cells_free(kvlazy_cache *cache, const kvl_run *run, uint32_t n_run, uint64_t now_ms);
+
+/* Cells in any order, each as often as you like, become *n_run runs in plan.run. KVLAZY_ENOMEM: no room for so many. */
+int kvl_engine_cells_runs(kvlazy_cache *cache, uint32_t stream, const uint32_t *cell, uint32_t n, uint32_t *n_run);
 
 /* What kvl_evict_begin, _step and _answer are to the library's own cells. A step moves one piece of a stream's cells
  * together, or says what the engine is to be asked. */

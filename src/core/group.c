@@ -65,12 +65,12 @@ int kvl_group_join(kvlazy_cache *with, kvlazy_cache *c)
 const kvl_watcher *kvl_group_begin_leaving(kvlazy_cache *c)
 {
     kvl_group *group = c->group;
-    kvlazy_cache *heir = group->first;
 
     kvl_adopt(c);
+    c->leaves = true;      /* it is not asked any more */
+    kvl_wait_for_calls(c); /* and meanwhile the watcher and other members may go */
     const kvl_watcher *watcher = group->watcher;
-    c->leaves = true; /* it is not asked any more */
-    kvl_wait_for_calls(c);
+    kvlazy_cache *heir = group->first;
     while (heir && heir->leaves)
         heir = heir->next;
     if (watcher)

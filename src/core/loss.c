@@ -187,6 +187,7 @@ void kvl_loss_begin(kvl_group *group)
 
         loss->cut = INT32_MAX;
         loss->listed = false;
+        loss->trimmed_at = 0;
         loss->loose = false;
         loss->yes = kvl_loss_yes_holds(group, (kvlazy_seq_id)i);
         loss->loose = loss->yes && !loss->asked && !keeps;

@@ -11,10 +11,11 @@
 
 /* What a sequence loses in all the group. */
 typedef struct kvl_loss {
-    kvlazy_pos cut; /* INT32_MAX: none */
-    bool fixed;     /* nothing more is taken from it, and nothing back */
-    bool asked;     /* on_evict was asked about it in this call */
-    bool listed;    /* it stands in kvl_losses.question */
+    kvlazy_pos cut;      /* INT32_MAX: none */
+    bool fixed;          /* nothing more is taken from it, and nothing back */
+    bool asked;          /* on_evict was asked about it in this call */
+    bool listed;         /* it stands in kvl_losses.question */
+    uint32_t trimmed_at; /* kvl_losses.n_held when kvl_loss_trim took all of it back last, + 1; 0: it never did */
 
     /* A yes of on_evict holds for this cut until the sequence changes; loose: the plan may take more, and then on_evict
      * is asked again. */

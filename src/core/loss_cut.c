@@ -222,12 +222,28 @@ void kvl_loss_keep_rest(kvlazy_cache *c)
     }
 }
 
+/* What was taken back whole may go after all: with a sequence that shares its cells, once a veto makes that one's turn
+ * come. Only the second time without a veto between is the last. */
+static void offer_again(kvl_group *group, kvlazy_seq_id id)
+{
+    kvl_loss *loss = kvl_loss_of(group, id);
+    bool again = loss->trimmed_at != group->losses.n_held + 1;
+
+    loss->trimmed_at = group->losses.n_held + 1;
+    loss->fixed = !again;
+    for (kvlazy_cache *m = again ? group->first : NULL; m; m = m->next) {
+        kvl_tally_count_here(m, id, 1);
+        kvl_loss_offer_turn(m, id);
+    }
+}
+
 static void trim_whole(kvl_group *group, kvlazy_seq_id id)
 {
     for (kvlazy_cache *m = group->first; m; m = m->next)
         if (frees_some(m, id))
             return;
     kvl_loss_take_back(group, id);
+    offer_again(group, id);
 }
 
 void kvl_loss_trim(kvl_group *group, kvlazy_seq_id id)

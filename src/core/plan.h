@@ -50,6 +50,7 @@ typedef struct kvl_plan {
     kvl_oldest *oldest;                  /* [n_seq_max] scratch of window, each stream's sequences together */
     uint32_t *last_run;        /* [n_stream], 0: while runs are gathered, 1 + the number of the newest of each stream */
     kvlazy_seq_id refused_seq; /* whose token the last prepare refused; -1: none */
+    bool restores;             /* sequences without tokens get theirs back: any positions, in any order */
 } kvl_plan;
 
 /* What does not grow with the batch. KVLAZY_ENOMEM: kvl_plan_fini frees what there is. */

@@ -78,8 +78,8 @@ static bool waits_for_rotation(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t
 
 /* ------------------------------------------------------------------------------------------- positions */
 
-/* Notes one more token of a sequence. Returns false when it does not continue a sequence that has tokens. Where a
- * sequence without tokens may start is known only when the whole batch was seen. */
+/* Notes one more token of a sequence. Returns false when it does not continue a sequence that has tokens, or a restore
+ * finds one. Where a sequence without tokens may start is known only when the whole batch was seen. */
 static bool follow(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, uint32_t *n_seq)
 {
     const kvl_index *index = kvl_index_of(c, id);
@@ -96,7 +96,7 @@ static bool follow(kvlazy_cache *c, kvlazy_seq_id id, kvlazy_pos pos, uint32_t *
     } else {
         follows = pos == s->last || pos == s->last + 1 || (planes && pos > s->last);
     }
-    if (!follows && index->n)
+    if (index->n && (!follows || c->plan.restores))
         return false;
     s->unordered |= !follows && !planes; /* with planes gaps are allowed, so any order is */
     s->n_new++;
@@ -176,15 +176,17 @@ static bool has_gap(kvl_plan *plan, kvlazy_seq_id id)
     return false;
 }
 
-/* A sequence without tokens may start at any position, unless the engine may believe that it still has tokens. */
+/* A sequence without tokens may start at any position, unless the engine may believe that it still has tokens. One that
+ * restores does not believe so, and its gaps are what it saved. */
 static bool starts_badly(kvlazy_cache *c, kvlazy_seq_id id)
 {
     const kvl_seq *s = &c->seq[id];
 
     if (kvl_index_of(c, id)->n)
         return false;
-    return kvl_seq_must_start_anew(c, id) || !kvl_window_may_start(c, id, s->planned_low) ||
-           (s->unordered && has_gap(&c->plan, id));
+    if (!kvl_window_may_start(c, id, s->planned_low))
+        return true;
+    return !c->plan.restores && (kvl_seq_must_start_anew(c, id) || (s->unordered && has_gap(&c->plan, id)));
 }
 
 static int check_positions(kvlazy_cache *c, const kvlazy_ubatch *u, uint32_t n_ubatch, uint32_t *n_seq)
@@ -236,7 +238,7 @@ static int find_cells(kvlazy_cache *c, uint32_t n_seq, uint32_t n_ubatch)
 {
     int status = find_empty(c, n_seq);
 
-    if (status != KVLAZY_ENOSLOT || !kvl_has_window(c))
+    if (status != KVLAZY_ENOSLOT || !kvl_has_window(c) || c->plan.restores)
         return status;
     c->plan.refused_seq = -1;
     return kvl_window_place(c, n_ubatch);
@@ -267,12 +269,13 @@ static int make_plan(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ub
     return status;
 }
 
-int kvl_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
+int kvl_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots, bool restores)
 {
     kvl_plan *p = &c->plan;
 
     p->refused_seq = -1;
     p->n_ubatch = 0;
+    p->restores = restores;
     kvl_limits_settle(c); /* a plan that is replaced needs nothing of the limits any more */
     int status = ubatch && n_ubatch && slots ? make_plan(c, ubatch, n_ubatch) : KVLAZY_EINVAL;
     if (status)

@@ -9,8 +9,9 @@
 
 #include "core/cache.h"
 
-/* Makes the plan, fills the slots and opens a batch. A refusal leaves no plan. */
-int kvl_prepare(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots);
+/* Makes the plan, fills the slots and opens a batch. A refusal leaves no plan. restores: the batch goes on with
+ * nothing, its sequences have no tokens and get any. */
+int kvl_prepare(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots, bool restores);
 
 /* A batch is refused for good: counts and logs that, and closes the batch. */
 void kvl_prepare_refused(kvlazy_cache *cache, int status, uint32_t n_ubatch);

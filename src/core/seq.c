@@ -72,7 +72,7 @@ static bool remove_range(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvla
         kvl_seq_changed(c, seq);
     if (p0 == 0 && p1 == INT32_MAX) {
         c->seq[seq].evicted = false;
-        c->seq[seq].lost_end = 0;
+        kvl_window_forget(c, seq);
     }
     if (n ||
         kvl_window_any_holds(c->group, seq, 0, INT32_MAX)) /* else nothing was removed, here or in a linked cache */
@@ -111,9 +111,11 @@ void kvl_seq_keep(kvlazy_cache *c, kvlazy_seq_id seq)
     kvl_cells_keep_only(cells, seq, now_ms);
     for (uint32_t i = 0; i < cells->n_seq; i++)
         if (cells->seq_first + i != (uint32_t)seq) {
-            kvl_seq_changed(c, (kvlazy_seq_id)(cells->seq_first + i));
-            c->seq[cells->seq_first + i].evicted = false;
-            c->seq[cells->seq_first + i].lost_end = 0;
+            kvlazy_seq_id gone = (kvlazy_seq_id)(cells->seq_first + i);
+
+            kvl_seq_changed(c, gone);
+            c->seq[gone].evicted = false;
+            kvl_window_forget(c, gone);
         }
     if (cells->n_used < n_used)
         kvl_note_fallow(c, now_ms);
@@ -123,15 +125,19 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
 {
     kvl_report_begin(c);
     kvl_engine_cells_sync(c, now_ms); /* an engine clears its own cells first */
+    for (uint32_t s = 0; kvl_has_engine_cells(c) && !c->engine.ops.used_end && s < c->params.n_stream; s++)
+        kvl_engine_cells_free(c, &(kvl_run){s, 0, c->params.kv_size}, 1, now_ms);
     for (uint32_t s = 0; !kvl_has_engine_cells(c) && s < c->params.n_stream; s++)
         kvl_cells_clear(&c->stream[s].cells, now_ms);
     for (uint32_t i = 0; i < c->params.n_seq_max; i++) {
         kvl_seq_changed(c, (kvlazy_seq_id)i);
         c->seq[i].evicted = false;
         c->seq[i].veto_ms = 0;
-        c->seq[i].lost_end = 0;
+        kvl_window_forget(c, (kvlazy_seq_id)i);
     }
     kvl_note_fallow(c, now_ms);
+    if (data)
+        kvl_rows_note_unknown(&c->rows, c->params.kv_size);
     while (data && kvl_release_free_piece(c, now_ms))
         ;
     if (!data)
@@ -190,8 +196,7 @@ int kvl_seq_move(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p
     kvl_cells_reposition(cells, motion, now_ms);
     kvl_note_activity(c, seq, now_ms);
     kvl_note_fallow(c, now_ms);
-    kvl_window_refill(c, seq, 0, 0, now_ms); /* a shift can bring what was lost into the window, of each owner */
-    kvl_window_refill_stream(c, cells, now_ms);
+    kvl_window_refill_shifted(c, cells, now_ms); /* a shift can bring what was lost into the window, of each owner */
     return KVLAZY_OK;
 }
 

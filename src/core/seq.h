@@ -35,6 +35,7 @@ typedef struct kvl_seq {
     /* scratch of window */
     uint32_t n_undone;      /* tokens that undo takes */
     kvlazy_pos undone_from; /* the lowest of their positions */
+    bool shifted;           /* a motion moved tokens that it owns, and its window is still to be looked at */
 } kvl_seq;
 
 /* The sequences with tokens that no end_batch has stamped yet. */
@@ -46,7 +47,7 @@ typedef struct kvl_active {
 /* Positions of a sequence moved. */
 static inline void kvl_seq_mark_moved(kvl_seq *seq)
 {
-    seq->moved = true;
+    seq->moved = seq->shifted = true;
     seq->fresh = -1;
 }
 

@@ -118,8 +118,8 @@ void kvl_shrink_begin(kvlazy_cache *c, kvl_shrink *s, kvl_shrink_why why, uint64
         end(c, s, KVLAZY_OK);
         return;
     }
-    if (why == KVL_SHRINK_CELLS)
-        begin_reports(c->group);
+    if (why == KVL_SHRINK_CELLS || kvl_has_engine_cells(c))
+        begin_reports(c->group); /* an engine moves and vacates while the plan is made */
     if (why == KVL_SHRINK_CELLS && !limit)
         s->phase = KVL_SHRINK_DROPS; /* no token goes */
     else
@@ -214,7 +214,8 @@ static void drop_idle(kvl_group *group, kvl_shrink *s)
     bool dropped = false;
 
     for (kvlazy_cache *m = group->first; m; m = m->next) {
-        kvl_report_begin(m);
+        if (!kvl_has_engine_cells(m))
+            kvl_report_begin(m);
         dropped |= drop_planned(m, s, now_ms - m->params.slot_shrink_idle_ms);
         look_at_rest(m, now_ms);
     }
@@ -224,12 +225,14 @@ static void drop_idle(kvl_group *group, kvl_shrink *s)
 
 static void drop_on_request(kvl_group *group, const kvl_shrink *s)
 {
-    if (s->why != KVL_SHRINK_CELLS)
+    if (s->why != KVL_SHRINK_CELLS && !kvl_has_engine_cells(group->first))
         begin_reports(group);
     for (kvlazy_cache *m = group->first; m; m = m->next)
         drop_planned(m, s, s->goal.now_ms);
     for (kvlazy_cache *m = group->first; m; m = m->next) {
         kvl_engine_cells_sync(m, group->now_ms);
+        if (s->why == KVL_SHRINK_CELLS)
+            kvl_rows_note_unknown(&m->rows, m->params.kv_size);
         for (uint32_t i = 0; i < m->params.n_stream; i++)
             kvl_compact_later(m, i);
     }

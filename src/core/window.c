@@ -329,6 +329,12 @@ static void tear(kvlazy_cache *c, kvlazy_seq_id seq, uint64_t now_ms)
     set_torn(c, seq, false);
 }
 
+void kvl_window_forget(kvlazy_cache *c, kvlazy_seq_id seq)
+{
+    c->seq[seq].lost_end = 0;
+    set_torn(c, seq, false);
+}
+
 void kvl_window_follow_torn(kvlazy_cache *c)
 {
     for (kvlazy_seq_id seq = 0; c->group->n_torn && seq < (kvlazy_seq_id)c->params.n_seq_max; seq++)
@@ -345,11 +351,15 @@ void kvl_window_refill(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy
     tear(c, seq, now_ms);
 }
 
-void kvl_window_refill_stream(kvlazy_cache *c, const kvl_cells *cells, uint64_t now_ms)
+void kvl_window_refill_shifted(kvlazy_cache *c, const kvl_cells *cells, uint64_t now_ms)
 {
-    for (uint32_t i = 0; kvl_has_window(c) && i < cells->n_seq; i++)
-        if (cells->index[i].n)
-            kvl_window_refill(c, (kvlazy_seq_id)(cells->seq_first + i), 0, 0, now_ms);
+    for (uint32_t i = 0; kvl_has_window(c) && i < cells->n_seq; i++) {
+        kvlazy_seq_id seq = (kvlazy_seq_id)(cells->seq_first + i);
+
+        if (c->seq[seq].shifted)
+            kvl_window_refill(c, seq, 0, 0, now_ms);
+        c->seq[seq].shifted = false;
+    }
 }
 
 bool kvl_window_any_holds(kvl_group *group, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1)

@@ -37,8 +37,12 @@ bool kvl_window_may_start(const kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_p
  * when they were told of the removal, or at the next call that is not about one sequence. */
 void kvl_window_refill(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1, uint64_t now_ms);
 
-/* The same for every sequence of a stream that still has tokens: positions of shared cells moved. */
-void kvl_window_refill_stream(kvlazy_cache *cache, const kvl_cells *cells, uint64_t now_ms);
+/* The same for each sequence of a stream that owns tokens which moved. */
+void kvl_window_refill_shifted(kvlazy_cache *cache, const kvl_cells *cells, uint64_t now_ms);
+
+/* The engine removed a sequence whole: nothing of it is lost, and nothing that a linked window did is to be followed.
+ */
+void kvl_window_forget(kvlazy_cache *cache, kvlazy_seq_id seq);
 
 /* Some cache of the group holds tokens of the sequence in the range. */
 bool kvl_window_any_holds(kvl_group *group, kvlazy_seq_id seq, kvlazy_pos p0, kvlazy_pos p1);

@@ -399,7 +399,7 @@ int kvlazy_reaper_add(kvlazy_reaper *r, kvlazy_cache *c)
 {
     if (!is_reaper(r) || !kvl_is_cache(c))
         return KVLAZY_EINVAL;
-    if (kvl_has_engine_cells(c))
+    if (kvl_is_bound_to_thread(c))
         return KVLAZY_ENOTSUP;
     entry *e = new_entry(r, c);
     if (!e)

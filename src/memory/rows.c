@@ -263,19 +263,74 @@ static uint64_t give(kvl_rows *r)
     return r->n_released - n_before;
 }
 
+/* Of the gathered pages, those that are touched: the rest was counted as taken by no cache. */
+static uint64_t gathered_touched(const kvl_rows *r)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < r->geometry.n_arena; i++) {
+        const kvlazy_arena *a = r->geometry.arena[i];
+
+        for (const kvlazy_range *at = a->range; at < a->range + a->n_range; at++) {
+            uint64_t first = kvl_page_floor(a, (uint64_t)((char *)at->addr - a->base));
+
+            n += kvl_bits_count(a->touched, first, first + kvl_page_floor(a, at->bytes));
+        }
+    }
+    return n;
+}
+
 void kvl_rows_give(kvl_rows *r)
 {
     uint64_t n_page = kvl_rows_gathered(r), from_ns = n_page ? kvl_host_now_ns(r->mem) : 0;
+    uint64_t n_touched = n_page ? gathered_touched(r) : 0;
 
     kvl_rows_forget_ready(r);
-    if (n_page)
-        count_taken(r,
-                    -n_page); /* all of it, first: a look at the host in between sees too little rather than too much */
+    if (n_touched) /* all of it, first: a look at the host in between sees too little rather than too much */
+        count_taken(r, -n_touched);
     uint64_t n_given = give(r);
-    if (n_page != n_given)
-        count_taken(r, n_page - n_given);
+    if (n_touched != n_given)
+        count_taken(r, n_touched - n_given);
     if (n_page)
         kvl_histogram_add(&r->release_time, kvl_host_now_ns(r->mem) - from_ns);
+}
+
+/* Some page of [first, end) is not touched and in RAM all the same. */
+static bool has_unknown_in(const kvlazy_arena *a, uint64_t first, uint64_t end)
+{
+    while ((first = kvl_bits_next(a->touched, first, end, false)) < end) {
+        uint64_t stop = kvl_bits_next(a->touched, first, end, true);
+
+        if (kvl_arena_resident(a, first, stop))
+            return true;
+        first = stop;
+    }
+    return false;
+}
+
+/* Pages under the tensors in one arena that were never handed out are resident all the same. */
+static bool has_unknown(const kvl_rows *r, uint32_t arena)
+{
+    const kvl_geometry *g = &r->geometry;
+    const kvlazy_arena *a = g->arena[arena];
+
+    for (const kvl_tensor *t = g->tensor; t < g->tensor + g->n_host; t++)
+        if (t->arena == arena && has_unknown_in(a, kvl_page_floor(a, t->offset), kvl_page_ceil(a, t->end)))
+            return true;
+    return false;
+}
+
+void kvl_rows_note_unknown(kvl_rows *r, uint32_t kv_size)
+{
+    bool unknown = false;
+
+    for (uint32_t i = 0; i < r->geometry.n_arena; i++)
+        if (!r->geometry.arena[i]->gives_zeros) /* offering pages would zero them by hand, and so make them resident */
+            return;
+    for (uint32_t i = 0; !unknown && i < r->geometry.n_arena; i++)
+        unknown = has_unknown(r, i);
+    for (uint32_t s = 0; unknown && s < r->geometry.n_stream; s++)
+        kvl_rows_note_read(r, s, kv_size);
 }
 
 /* ------------------------------------------------------------------------------------------- looking */

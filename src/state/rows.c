@@ -111,9 +111,9 @@ static int take_cells(rows_call *r)
     for (uint32_t i = 0; !status && i < r->n;) {
         kvl_run run = run_from(r, i);
 
-        status = kvl_engine_cells_take(c, run);
+        status = kvl_engine_cells_take(c, &run, 1);
         if (status == KVLAZY_EBUDGET && r->io.ends->reclaim(c))
-            status = kvl_engine_cells_take(c, run);
+            status = kvl_engine_cells_take(c, &run, 1);
         if (!status)
             c->stream[run.stream].pending = true;
         i += run.end - run.begin;

@@ -38,7 +38,7 @@ int kvl_dir_below(int parent, char digit, bool make, int *below)
 
 int kvl_dir_leaf(const kvl_dir *dir, const char *hex, bool make, int *leaf)
 {
-    int between;
+    int between = -1;
     int error = kvl_dir_below(dir->root, hex[0], make, &between);
 
     if (error)

@@ -284,7 +284,7 @@ static int missing_free(const kvl_dir *dir, uint64_t bytes, uint64_t *missing_by
  * giving it up for them would empty the place without end. */
 static int keep_floor(kvl_dir *dir, uint64_t bytes)
 {
-    uint64_t held_bytes = dir->space.held_bytes, missing_bytes;
+    uint64_t held_bytes = dir->space.held_bytes, missing_bytes = 0;
     int error = missing_free(dir, bytes, &missing_bytes);
 
     if (error || !missing_bytes)

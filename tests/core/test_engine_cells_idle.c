@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Idle cells that the engine keeps itself: pages of emptied cells decay, an idle stream is packed through `move`, and
- * the engine is asked to vacate: when, for which cells, with which veto, and what it may do inside.
+ * the engine is asked to vacate: when, for which cells, with which veto, what it may do inside, and what the log says.
  */
 #include "engine_cells_support.h"
+
+#include <stdio.h>
+#include <string.h>
 
 /* ---- decay ---- */
 
@@ -338,6 +341,88 @@ static void cells_touched_inside_vacate_stay(void **state)
     sound(d);
 }
 
+/* ---- what the log says ---- */
+
+static char told[512]; /* the last line about a shrink */
+
+static void hear(void *ctx, int level, const char *text)
+{
+    (void)ctx;
+    (void)level;
+    if (strstr(text, "shrink:"))
+        snprintf(told, sizeof told, "%s", text);
+}
+
+static void open_heard(struct desk *d)
+{
+    told[0] = 0;
+    d->bed->params.log = hear;
+    bed_open(d->bed);
+    ok(write_cells(d, 0, 0, 500));
+    empty_cells(d, 0, 0, 20);
+}
+
+/* 480 cells are left: 20 move down into the holes, and 380 go. */
+static void heard_all(struct desk *d)
+{
+    char counts[80];
+    kvlazy_stats_info info = bed_stats(d->bed);
+
+    assert_int_equal(d->n_vacate, 1);
+    assert_int_equal(info.evicted_cells, 380);
+    assert_int_equal(info.moved_cells, 20);
+    snprintf(counts, sizeof counts, ", %u evicted, %u moved,", (unsigned)info.evicted_cells,
+             (unsigned)info.moved_cells);
+    assert_non_null(strstr(told, counts));
+}
+
+static void a_poll_tells_what_the_engine_vacated(void **state)
+{
+    struct desk *d = *state;
+
+    d->bed->params.n_pad = 256;
+    open_heard(d);
+    poll_at(d, 1000 + IDLE);
+    heard_all(d);
+    assert_non_null(
+        strstr(told, "cap 1024 -> 768 cells (kv_size_initial 100 in steps of n_pad 256) after 500 ms idle"));
+}
+
+static void a_shrink_at_init_tells_what_the_engine_vacated(void **state)
+{
+    struct desk *d = *state;
+
+    d->bed->params.flags = KVLAZY_SHRINK_AT_INIT;
+    open_heard(d);
+    d->bed->fake.now = 1000 + IDLE;
+    ok(kvlazy_init_batch(d->bed->cache));
+    heard_all(d);
+    ok(kvlazy_end_batch(d->bed->cache));
+}
+
+static void a_trim_tells_what_the_engine_vacated(void **state)
+{
+    struct desk *d = *state;
+
+    open_heard(d);
+    ok(kvlazy_trim(d->bed->cache, 100));
+    heard_all(d);
+}
+
+static void a_lowered_budget_tells_what_the_engine_vacated(void **state)
+{
+    struct desk *d = *state;
+    char counts[80];
+
+    open_heard(d);
+    ok(kvlazy_set_limits(d->bed->cache, UINT32_MAX, UINT32_MAX, touched(d) / 4));
+    kvlazy_stats_info info = bed_stats(d->bed);
+    assert_true(info.evicted_cells > 300);
+    snprintf(counts, sizeof counts, ", %u evicted, %u moved,", (unsigned)info.evicted_cells,
+             (unsigned)info.moved_cells);
+    assert_non_null(strstr(told, counts));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +442,10 @@ int main(void)
         DESK_TEST(trim_asks_every_stream),
         DESK_TEST(a_lowered_budget_asks_the_longest_idle_stream),
         DESK_TEST(cells_touched_inside_vacate_stay),
+        DESK_TEST(a_poll_tells_what_the_engine_vacated),
+        DESK_TEST(a_shrink_at_init_tells_what_the_engine_vacated),
+        DESK_TEST(a_trim_tells_what_the_engine_vacated),
+        DESK_TEST(a_lowered_budget_tells_what_the_engine_vacated),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,6 +63,31 @@ static void each_is_asked_once_whatever_is_kept(void **state)
         }
 }
 
+/* Where whole sequences go, a keep leaves the first of two that share their cells with nothing to free: it goes with the
+ * second, in the same call, when the keep of another makes that one's turn come. */
+static void two_that_go_together_after_keeps(void **state)
+{
+    struct rig *r = *state;
+
+    r->params.shrink = KVLAZY_SHRINK_WHOLE;
+    open_many(r, 4, 64, 0);
+    turn_at(r, r->fake.now, 0, 0, 1);
+    ok(kvlazy_seq_cp(r->cache, 0, 1, -1, -1));
+    turn_at(r, r->fake.now, 1, 1, 11);
+    ok(kvlazy_seq_cp(r->cache, 1, 3, -1, -1));
+    turn_at(r, r->fake.now, 2, 0, 54);
+    r->veto = 1 << 0 | 1 << 2;
+    ok(kvlazy_trim(r->cache, 60));
+    assert_int_equal(r->n_evict, 4);
+    asked(r, 0, 0, -1);
+    asked(r, 1, 2, -1);
+    assert_int_equal(kvlazy_seq_pos_max(r->cache, 0), 0);
+    assert_int_equal(kvlazy_seq_pos_max(r->cache, 1), -1);
+    assert_int_equal(kvlazy_seq_pos_max(r->cache, 2), 53);
+    assert_int_equal(kvlazy_seq_pos_max(r->cache, 3), -1);
+    sound(r);
+}
+
 /* The one that was used last keeps the prompt that the others were told they would lose with all they have. */
 static void a_prompt_that_a_later_one_keeps(void **state)
 {
@@ -358,6 +383,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_is_asked_once_whatever_is_kept),
+        RIG_TEST(two_that_go_together_after_keeps),
         RIG_TEST(a_prompt_that_a_later_one_keeps),
         RIG_TEST(a_prompt_that_an_earlier_one_keeps),
         GROUP_TEST(linked_caches_get_one_answer),

@@ -44,6 +44,49 @@ static void a_window_that_cannot_be_filled(void **state)
     }
 }
 
+static int remove_whole(kvlazy_cache *c)
+{
+    return kvlazy_seq_rm(c, 0, -1, -1);
+}
+
+static int remove_all(kvlazy_cache *c)
+{
+    return kvlazy_seq_rm(c, -1, -1, -1);
+}
+
+static int keep_the_other(kvlazy_cache *c)
+{
+    return kvlazy_seq_keep(c, 1);
+}
+
+static int clear(kvlazy_cache *c)
+{
+    return kvlazy_clear(c, false);
+}
+
+/* An engine that lets go of a sequence which one window emptied lets go of it in every cache: it starts anywhere. */
+static void a_removal_of_the_whole_ends_it_in_all(void **state)
+{
+    static int (*const let_go[])(kvlazy_cache *) = {remove_whole, remove_all, keep_the_other, clear};
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        void *one;
+        struct group *g;
+
+        group_setup(&one);
+        g = one;
+        recycled(g);
+        ok(kvlazy_seq_rm(g->r[0]->cache, 0, 60, -1));
+        ok(kvlazy_seq_rm(g->r[1]->cache, 0, 60, -1)); /* 60 sees 53 */
+        for (int k = 0; k < 2; k++)
+            ok(let_go[i / 2](g->r[k ^ (i & 1)]->cache));
+        ok(turn_all(g, 0, 30, 3));
+        all_end_at(g, 0, 32);
+        group_teardown(&one);
+    }
+}
+
 /* Nothing is left of it there, and the full one ends where the window would have to be. */
 static void what_is_gone_from_the_window_altogether(void **state)
 {
@@ -303,6 +346,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_window_that_cannot_be_filled),
+        cmocka_unit_test(a_removal_of_the_whole_ends_it_in_all),
         cmocka_unit_test(what_is_gone_from_the_window_altogether),
         GROUP_TEST(twins_move_shared_cells_alike),
         GROUP_TEST(twins_copy_onto_what_tears_alike),

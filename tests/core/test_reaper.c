@@ -50,6 +50,15 @@ static void arguments(void **state)
     other->params.cell_ops = &ops;
     ok(kvlazy_create(&other->params, &other->cache));
     expect(kvlazy_reaper_add(reaper, other->cache), KVLAZY_ENOTSUP);
+    kvlazy_destroy(other->cache);
+    other->params.flags = KVLAZY_CELLS_ANY_THREAD;
+    ok(kvlazy_create(&other->params, &other->cache));
+    ok(kvlazy_reaper_add(reaper, other->cache));
+    kvlazy_destroy(other->cache);
+    other->params.flags = 0;
+    ops.used_end = NULL; /* the engine says everything */
+    ok(kvlazy_create(&other->params, &other->cache));
+    ok(kvlazy_reaper_add(reaper, other->cache));
     kvlazy_reaper_destroy(reaper);
     kvlazy_reaper_destroy(second);
     assert_false(is_watched(r));

@@ -115,6 +115,28 @@ static void removal_of_all_sequences(void **state)
     sound(r);
 }
 
+/* A sequence that was emptied, and restored in part, loses nothing when only tokens of another one move. */
+static void another_ones_shift_leaves_a_sequence_alone(void **state)
+{
+    struct rig *r = *state;
+    const kvlazy_ubatch ubatch[2] = {UBATCH(3, POS(5, 4, 3), SEQ(0, 0, 0)), UBATCH(3, POS(2, 1, 0), SEQ(0, 0, 0))};
+    kvlazy_slot slot[2];
+
+    open_window(r, 16, KVLAZY_SWA_STANDARD, 4);
+    ok(put(r, 0, 0, 16));
+    ok(put(r, 1, 0, 8));
+    ok(kvlazy_seq_rm(r->cache, 0, 0, 16)); /* not whole: 0..7 are lost as before */
+    ok(kvlazy_init_batch(r->cache));
+    ok(kvlazy_prepare(r->cache, ubatch, 2, slot));
+    ok(kvlazy_apply_ubatch(r->cache, &slot[0], &ubatch[0]));
+    write_rows(r, &slot[0]);
+    ok(kvlazy_end_batch(r->cache));
+    ok(kvlazy_seq_add(r->cache, 1, -1, -1, 3));
+    seq_is(r, 0, 3, 5);
+    seq_is(r, 1, 3, 10);
+    sound(r);
+}
+
 /* What the engine itself removed is no loss. */
 static void own_removals_are_no_loss(void **state)
 {
@@ -349,6 +371,7 @@ int main(void)
         RIG_TEST(undo_of_what_was_recycled),
         cmocka_unit_test(what_a_removal_leaves),
         RIG_TEST(removal_of_all_sequences),
+        RIG_TEST(another_ones_shift_leaves_a_sequence_alone),
         RIG_TEST(own_removals_are_no_loss),
         cmocka_unit_test(copies_lost_what_their_source_lost),
         RIG_TEST(a_copy_of_nothing_brings_nothing),

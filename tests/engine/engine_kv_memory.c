@@ -114,8 +114,8 @@ static int count_tokens(memory_kv *m, const kvlazy_ubatch *ubatch, uint32_t n_ub
     return KVLAZY_OK;
 }
 
-/* A cell for every token: the lowest free ones, which are below the cap. */
-static void find_cells(memory_kv *m, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
+/* A cell for every token: the lowest free ones, which are below the cap. Returns how many tokens there are. */
+static uint32_t find_cells(memory_kv *m, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
 {
     uint32_t at = 0;
 
@@ -133,6 +133,22 @@ static void find_cells(memory_kv *m, const kvlazy_ubatch *ubatch, uint32_t n_uba
             m->end[s] = m->cell[at] + 1;
         }
     }
+    return at;
+}
+
+/* The rows of the cells that were found may be written then. */
+static int touch_cells(memory_kv *m, uint32_t n_token)
+{
+    uint32_t n;
+    int status = KVLAZY_OK;
+
+    for (uint32_t at = 0; status == KVLAZY_OK && at < n_token; at += n) {
+        for (n = 1; at + n < n_token && m->stream[at + n] == m->stream[at];) {
+            n++;
+        }
+        status = kvlazy_touch_cells(m->base.cache, m->stream[at], m->cell + at, n);
+    }
+    return status;
 }
 
 static int memory_prepare(engine_kv *kv, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
@@ -148,11 +164,7 @@ static int memory_prepare(engine_kv *kv, const kvlazy_ubatch *ubatch, uint32_t n
     if (status != KVLAZY_OK) {
         return status;
     }
-    find_cells(m, ubatch, n_ubatch, slots);
-    for (uint32_t s = 0; status == KVLAZY_OK && s < kv->n_stream; s++) {
-        status = m->n_new[s] > 0 ? kvlazy_touch(kv->cache, s, m->end[s]) : KVLAZY_OK;
-    }
-    return status;
+    return touch_cells(m, find_cells(m, ubatch, n_ubatch, slots));
 }
 
 static int memory_apply_ubatch(engine_kv *kv, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch)

@@ -134,6 +134,7 @@ void fire_begin(struct world *w);
 int fire_end(struct world *w, int status);
 #define CALL(w, call) (fire_begin(w), fire_end((w), (call)))
 bool may_lack(const struct world *w, int status); /* ENOMEM, and what a refusal makes of EBUDGET */
+void refused_unchanged(struct world *w, char *before); /* a call that takes pages left all as it was in rig_dump */
 void make_good(struct world *w);                  /* after a fire: everything works, and nothing is left of it */
 
 /* Questions of on_evict. */

@@ -78,10 +78,8 @@ int apply_slot(struct world *w, const kvlazy_slot *slot, int v)
         broken(w, "an apply is answered as the model says", __LINE__);
     }
     if (status) {
-        if (before && w->first->fire.hit && w->first->fire.kind == FIRE_DECOMMIT)
-            free(before);
-        else if (before)
-            unchanged(w->r, before);
+        if (before)
+            refused_unchanged(w, before);
         return status;
     }
     free(before);

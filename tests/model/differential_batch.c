@@ -188,10 +188,7 @@ static void has_prepared(struct world *w)
 
 static void has_refused(struct world *w, int status, char *before)
 {
-    if (w->first->fire.hit && w->first->fire.kind == FIRE_DECOMMIT) /* some of what makes room may have gone */
-        free(before);
-    else
-        unchanged(w->r, before);
+    refused_unchanged(w, before);
     w->plan.stale = true;
     for (struct world *x = w->first; x; x = x->next)
         x->m.open = false;

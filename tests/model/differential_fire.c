@@ -5,6 +5,9 @@
  */
 #include "differential.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "fail_alloc.h"
 
 void kindle(struct world *w)
@@ -66,6 +69,22 @@ bool may_lack(const struct world *w, int status)
 
     return (status == KVLAZY_ENOMEM && fire->hit) ||
            (status == KVLAZY_EBUDGET && w->budget && (fire->sore || (fire->hit && fire->kind != FIRE_ALLOC)));
+}
+
+/* What holds no token may have gone, to make room, before the host refused. */
+void refused_unchanged(struct world *w, char *before)
+{
+    const struct fire *fire = &w->first->fire;
+    char *now, *pages = strstr(before, "reserved ");
+
+    if (!fire->hit || fire->kind == FIRE_ALLOC) {
+        unchanged(w->r, before);
+        return;
+    }
+    now = rig_dump(w->r);
+    HOLDS(w, !strncmp(now, before, (size_t)(pages - before)));
+    free(now);
+    free(before);
 }
 
 /* What is left goes when it is due, and then it is as if nothing had refused. Packed, so that it does not matter what

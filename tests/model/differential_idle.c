@@ -91,11 +91,21 @@ static void has_packed(struct world *called, uint32_t streams)
         x->plan.stale = x->plan.stale || x->m.n_moved != had[i];
 }
 
+/* Sequences that on_evict agreed about before this call; a call that was made for a result asks anew. */
+static uint32_t agreed_before(const struct world *called, bool force)
+{
+    uint32_t agreed = 0;
+
+    for (uint32_t q = 0; q < called->m.n_seq && !force; q++)
+        agreed |= (uint32_t)called->m.agreed[q] << q;
+    return agreed;
+}
+
 void has_shrunk(struct world *called, bool force, enum packs packs)
 {
     static struct model after, left[MODEL_LINKED];
     struct model_shrunk all[MODEL_LINKED];
-    uint32_t lost[MODEL_LINKED], held = curbed(called, force);
+    uint32_t lost[MODEL_LINKED], held = curbed(called, force), agreed = agreed_before(called, force);
     const char *wrong;
     int n = 0;
 
@@ -106,7 +116,7 @@ void has_shrunk(struct world *called, bool force, enum packs packs)
         read_cells(x, &after);
         model_left(&x->m, &after, &left[n]);
         lost[n] = streams_that_lost(&x->m, &left[n]);
-        all[n] = (struct model_shrunk){&x->m, &left[n], x->target, held, 0};
+        all[n] = (struct model_shrunk){&x->m, &left[n], x->target, held, agreed, 0};
         n++;
     }
     wrong = model_judge(all, n, force);
@@ -292,11 +302,11 @@ static void set_limits(struct world *called, uint32_t initial, uint32_t idle_ms,
         return;
     }
     free(before);
+    has_lowered(called, budget, touched); /* a keep that was answered holds for an idle time as it was */
     if (initial != UINT32_MAX)
         called->m.initial = !initial || initial > called->m.kv_size ? called->m.kv_size : initial;
     if (idle_ms != UINT32_MAX)
         called->m.idle_ms = idle_ms;
-    has_lowered(called, budget, touched);
     if (budget != UINT64_MAX)
         called->budget = budget;
 }

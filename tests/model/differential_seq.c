@@ -134,10 +134,7 @@ static int copy_under_fire(kvlazy_cache *cache, kvlazy_seq_id src, kvlazy_seq_id
 /* n tokens were to come. */
 static void has_not_copied(struct world *w, int status, uint32_t dst, uint32_t n, char *before)
 {
-    if (w->first->fire.hit && w->first->fire.kind == FIRE_DECOMMIT) /* some of what makes room may have gone */
-        free(before);
-    else
-        unchanged(w->r, before);
+    refused_unchanged(w, before);
     sights.copies_refused += status != KVLAZY_ENOTSUP;
     sights.not_for_whole += status == KVLAZY_ENOTSUP;
     if (status != KVLAZY_ENOTSUP && n)

@@ -138,6 +138,7 @@ struct model_shrunk {
     const struct model *after; /* what the library holds now, and nothing moved */
     uint32_t target;
     uint32_t curbed; /* a bit a sequence: what it loses was settled before it was known that it could lose more */
+    uint32_t agreed; /* a bit a sequence: on_evict said yes before the call, and it loses all of that or nothing */
     uint64_t n_cut;  /* sequences that lost tokens */
 };
 

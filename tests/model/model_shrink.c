@@ -214,6 +214,15 @@ static uint32_t most_together(const struct model *m, uint32_t s)
     return most;
 }
 
+/* A sequence of the stream lost what on_evict had agreed to earlier, however little is needed now. */
+static bool loses_agreed(const struct model_shrunk *one, uint32_t s)
+{
+    for (uint32_t q = 0; q < one->m->n_seq; q++)
+        if (one->agreed >> q & 1 && model_stream(one->m, q) == s && model_max(one->m, q) != model_max(one->after, q))
+            return true;
+    return false;
+}
+
 /* Of linked caches one that is over its target is reason enough. */
 static const char *judge_count(const struct model_shrunk *all, int n, uint32_t s, bool force)
 {
@@ -227,7 +236,8 @@ static const char *judge_count(const struct model_shrunk *all, int n, uint32_t s
         if (had <= target)
             continue;
         over = true;
-        needed = needed || goes_whole(all[i].m) || has + most_together(all[i].m, s) > target;
+        needed =
+            needed || goes_whole(all[i].m) || loses_agreed(&all[i], s) || has + most_together(all[i].m, s) > target;
         find_held(all[i].after, s, force, all[i].curbed, hold);
         for (uint32_t c = 0; c < all[i].m->kv_size && has > target; c++)
             if (all[i].after->pos[s][c] >= 0 && could_go(all[i].after, s, c, hold))

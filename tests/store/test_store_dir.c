@@ -19,32 +19,6 @@
 
 #define GIB (UINT64_C(1) << 30)
 
-static int open_at(const char *path)
-{
-    kvlazy_store_ops ops = {.struct_size = sizeof ops};
-    int status = kvlazy_store_dir(path, GIB, &ops);
-
-    if (!status)
-        ops.destroy(ops.ctx);
-    else
-        assert_null(ops.ctx);
-    return status;
-}
-
-/* The same answer from both calls, and a reason with this in it. */
-static void refused(const char *path, int status, const char *word)
-{
-    char text[256] = "";
-
-    assert_int_equal(open_at(path), status);
-    assert_int_equal(kvlazy_store_dir_why(path, text, sizeof text), status);
-    if (!strstr(text, word))
-        fail_msg("'%s' does not say '%s'", text, word);
-    assert_int_equal(kvlazy_store_dir_why(path, NULL, 0), status);
-    assert_int_equal(kvlazy_store_dir_why(path, text, 4), status);
-    assert_int_equal(strlen(text), 3);
-}
-
 /* ---- the directory itself ---- */
 
 static void arguments_are_looked_at(void **state)
@@ -59,8 +33,8 @@ static void arguments_are_looked_at(void **state)
     ops.struct_size = sizeof ops - sizeof(void *);
     assert_int_equal(kvlazy_store_dir(p->path, GIB, &ops), KVLAZY_EINVAL);
     assert_null(ops.ctx);
-    refused(NULL, KVLAZY_EINVAL, "no path");
-    refused("", KVLAZY_EINVAL, "no path");
+    place_refused(NULL, KVLAZY_EINVAL, "no path");
+    place_refused("", KVLAZY_EINVAL, "no path");
 }
 
 static void a_newer_caller_has_more_members(void **state)
@@ -85,14 +59,14 @@ static void it_is_made_with_mode_0700(void **state)
     mode_t old = umask(0);
 
     snprintf(path, sizeof path, "%s/new", p->path);
-    assert_int_equal(open_at(path), KVLAZY_OK);
+    assert_int_equal(try_place(path), KVLAZY_OK);
     umask(old);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0700);
     assert_int_equal(kvlazy_store_dir_why(path, text, sizeof text), KVLAZY_OK);
     assert_string_equal(text, "");
     snprintf(path, sizeof path, "%s/neither/nor", p->path);
-    refused(path, KVLAZY_EINVAL, "No such file");
+    place_refused(path, KVLAZY_EINVAL, "No such file");
 }
 
 static void others_may_not_look_in(void **state)
@@ -103,10 +77,10 @@ static void others_may_not_look_in(void **state)
     for (size_t i = 0; i < N_OF(modes); i++) {
         assert_int_equal(chmod(p->path, (mode_t)modes[i]), 0);
         if (getuid() == 0 || (modes[i] & 0400))
-            refused(p->path, KVLAZY_EINVAL, "not 0700");
+            place_refused(p->path, KVLAZY_EINVAL, "not 0700");
     }
     assert_int_equal(chmod(p->path, 02700), 0); /* what a parent hands down is no matter */
-    assert_int_equal(open_at(p->path), KVLAZY_OK);
+    assert_int_equal(try_place(p->path), KVLAZY_OK);
 }
 
 static void it_must_be_ours(void **state)
@@ -114,11 +88,11 @@ static void it_must_be_ours(void **state)
     struct place *p = *state;
 
     if (getuid() != 0) {
-        refused("/", KVLAZY_EINVAL, "belongs to user 0");
+        place_refused("/", KVLAZY_EINVAL, "belongs to user 0");
         return;
     }
     assert_int_equal(chown(p->path, 1, 1), 0);
-    refused(p->path, KVLAZY_EINVAL, "belongs to user 1, this process is user 0");
+    place_refused(p->path, KVLAZY_EINVAL, "belongs to user 1, this process is user 0");
     assert_int_equal(chown(p->path, 0, 0), 0);
 }
 
@@ -129,10 +103,10 @@ static void it_must_be_a_directory(void **state)
 
     snprintf(path, sizeof path, "%s/file", p->path);
     write_file(path, "text", 0700);
-    refused(path, KVLAZY_EINVAL, "no directory");
+    place_refused(path, KVLAZY_EINVAL, "no directory");
     snprintf(path, sizeof path, "%s/link", p->path);
     assert_int_equal(symlink(".", path), 0);
-    refused(path, KVLAZY_EINVAL, "symbolic link");
+    place_refused(path, KVLAZY_EINVAL, "symbolic link");
 }
 
 /* ---- blobs ---- */

@@ -102,3 +102,28 @@ void write_file(const char *path, const char *text, int mode)
     assert_int_equal(fchmod(fd, (mode_t)mode), 0);
     close(fd);
 }
+
+int try_place(const char *path)
+{
+    kvlazy_store_ops ops = {.struct_size = sizeof ops};
+    int status = kvlazy_store_dir(path, UINT64_C(1) << 30, &ops);
+
+    if (!status)
+        ops.destroy(ops.ctx);
+    else
+        assert_null(ops.ctx);
+    return status;
+}
+
+void place_refused(const char *path, int status, const char *word)
+{
+    char text[256] = "";
+
+    assert_int_equal(try_place(path), status);
+    assert_int_equal(kvlazy_store_dir_why(path, text, sizeof text), status);
+    if (!strstr(text, word))
+        fail_msg("'%s' does not say '%s'", text, word);
+    assert_int_equal(kvlazy_store_dir_why(path, NULL, 0), status);
+    assert_int_equal(kvlazy_store_dir_why(path, text, 4), status);
+    assert_int_equal(strlen(text), 3);
+}

@@ -21,6 +21,11 @@ int place_teardown(void **state);
 void open_place(struct place *p, uint64_t max_bytes); /* must succeed */
 void close_place(struct place *p);
 
+/* Whether a directory may be a place: what kvlazy_store_dir answers. And that it may not, with the same answer from
+ * both calls, and a reason that has this word in it. */
+int try_place(const char *path);
+void place_refused(const char *path, int status, const char *word);
+
 /* Where blob i lies; of 8 static buffers in turn. */
 const char *blob_path(const struct place *p, uint32_t i);
 

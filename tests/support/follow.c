@@ -28,6 +28,8 @@ int __real_kvlazy_seq_cp(kvlazy_cache *, kvlazy_seq_id, kvlazy_seq_id, kvlazy_po
 int __wrap_kvlazy_seq_cp(kvlazy_cache *, kvlazy_seq_id, kvlazy_seq_id, kvlazy_pos, kvlazy_pos);
 int __real_kvlazy_touch(kvlazy_cache *, uint32_t, uint32_t);
 int __wrap_kvlazy_touch(kvlazy_cache *, uint32_t, uint32_t);
+int __real_kvlazy_touch_cells(kvlazy_cache *, uint32_t, const uint32_t *, uint32_t);
+int __wrap_kvlazy_touch_cells(kvlazy_cache *, uint32_t, const uint32_t *, uint32_t);
 int __real_kvlazy_copy_cells(kvlazy_cache *, uint32_t, uint32_t, uint32_t, uint32_t);
 int __wrap_kvlazy_copy_cells(kvlazy_cache *, uint32_t, uint32_t, uint32_t, uint32_t);
 int __real_kvlazy_pool_set_budget(kvlazy_pool *, uint64_t);
@@ -392,6 +394,15 @@ int __wrap_kvlazy_touch(kvlazy_cache *cache, uint32_t stream, uint32_t end)
 {
     struct mates mates = look_at_mates(rig_of(cache));
     int status = __real_kvlazy_touch(cache, stream, end);
+
+    follow_mates(&mates);
+    return status;
+}
+
+int __wrap_kvlazy_touch_cells(kvlazy_cache *cache, uint32_t stream, const uint32_t *cell, uint32_t n)
+{
+    struct mates mates = look_at_mates(rig_of(cache));
+    int status = __real_kvlazy_touch_cells(cache, stream, cell, n);
 
     follow_mates(&mates);
     return status;

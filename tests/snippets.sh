@@ -1,0 +1,81 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Examples that are meant for pasting, as they stand in the headers' comments and in docs/*.md: each is put into a
+# function whose first lines declare what the example supposes, and compiled as C11 and as C++17. Pieces that are lines
+# of tests/engine are held by embedding.sh. "..." leaves something out.
+#
+#   snippets.sh INCLUDE_DIR CC [CXX]
+set -u
+include=$1 cc=$2 cxx=${3-}
+n_wrong=0 n_seen=0
+cache='kvlazy_cache *cache = 0; kvlazy_params params; kvlazy_ubatch ubatch[4]; kvlazy_slot slot[4]; int ok = 0;
+       int status = 0; uint32_t i = 0, n_ubatch = 4, n_kv = 0, stream = 0, kv_size = 0, n_layer = 1; uint64_t next_ms;
+       kvlazy_layer layers[4]; kvlazy_tensor k, v;'
+after='(void)ok; (void)status; (void)n_kv; (void)stream; (void)kv_size; (void)i; (void)slot; (void)v; (void)k;
+       (void)n_layer; (void)layers; (void)next_ms; (void)params; (void)ubatch; (void)n_ubatch; (void)cache;'
+
+# compile WHAT TEXT
+compile()
+{
+    n_seen=$((n_seen + 1))
+    printf '%s\n' "$2" | "$cc" -x c -std=c11 -Wall -Wextra -Wno-maybe-uninitialized -pedantic -Werror -D_GNU_SOURCE \
+        -fsyntax-only -I"$include" - || { echo "$1: no clean C11"; n_wrong=$((n_wrong + 1)); }
+    [ -n "$cxx" ] || return
+    printf '%s\n' "$2" | "$cxx" -x c++ -std=c++17 -Wall -Wextra -Wno-maybe-uninitialized -pedantic -Werror \
+        -D_GNU_SOURCE -fsyntax-only -I"$include" - || { echo "$1: no clean C++17"; n_wrong=$((n_wrong + 1)); }
+}
+
+# wrap TEXT DECLARATION AFTER: a whole file around it.
+wrap()
+{
+    for name in kvlazy engine_cells arena mask pool reaper state; do
+        echo "#include <kvlazy/$name.h>"
+    done
+    printf '#include <string.h>\nvoid example(void);\nvoid example(void)\n{\n%s\n%s\n%s\n%s\n%s\n}\n' "$cache" "$2" "$1" "${3-}" "$after"
+}
+
+# header NAME PATTERN DECLARATION [AFTER]: the indented lines after the first line of the header that has the pattern.
+header()
+{
+    text=$(awk -v pattern="$2" '
+        index($0, pattern) { found = 1 }
+        found && /^ \*     / { inside = 1; sub(/^ \*     /, ""); sub(/\.\.\..*$/, ""); print; next }
+        inside && !/^ \*$/ { exit }
+    ' "$include/kvlazy/$1.h")
+    [ -n "$text" ] || { echo "$1.h: no example after \"$2\""; n_wrong=$((n_wrong + 1)); return; }
+    compile "$1.h, $2" "$(wrap "$text" "$3" "${4-}")"
+}
+
+# page NAME NUMBER: the NUMBER-th piece of C of a page.
+page()
+{
+    awk -v number="$2" '/^```c$/ { inside = ++n == number; next } /^```$/ { inside = 0 } inside { sub(/^ *\.\.\.$/, ""); print }' "docs/$1"
+}
+
+header kvlazy 'LIFE CYCLE' 'uint32_t layer = 0;'
+header kvlazy '5. Linked caches' 'kvlazy_cache *full = 0, *window = 0; kvlazy_slot slot_full[4], slot_window[4];' \
+    '(void)slot_full; (void)slot_window;'
+header engine_cells 'LIFE CYCLE' 'uint32_t n_used = 0, n_token = 1, n = 1, end = 1, from = 0, cell[4] = {0, 0, 0, 0};' \
+    '(void)n_used; (void)n_token; (void)n; (void)end; (void)from; (void)cell;'
+header arena 'kvlazy_arena_create' 'size_t n_bytes = 0; kvlazy_arena *arena; void *base;'
+header mask 'kvlazy_mask_info mask' 'void *rows = 0; size_t rows_bytes = 0;'
+header pool 'kvlazy_pool_create' 'kvlazy_pool *pool;'
+header reaper 'kvlazy_reaper_create' 'kvlazy_reaper *reaper;'
+header state 'params.model_tag' 'char digest[32]; int32_t tokens[8]; size_t n = 8, room; kvlazy_seq_id seq = 0;'
+
+compile 'docs/idle.md, 1' "$(wrap "$(page idle.md 1)" '')"
+compile 'docs/idle.md, 2' "$(for h in stdbool.h string.h sys/epoll.h sys/timerfd.h time.h unistd.h kvlazy/kvlazy.h; do
+    echo "#include <$h>"; done
+    echo 'typedef struct loop { kvlazy_cache *cache; int epoll_fd, timer_fd, request_fd; } loop;
+          void serve(loop *l); bool turn(loop *l);'
+    page idle.md 2
+    echo 'bool turn(loop *l) { before_sleep(l); return sleep_and_serve(l); }')"
+compile 'docs/state.md, 1' "$(wrap "$(page state.md 1)" 'struct s { int32_t *token; size_t n, n_max; } one = {0, 0, 0}, *slot_of = &one;
+    const char *path = ""; kvlazy_seq_id seq = 0;
+#define slot slot_of' '
+#undef slot')"
+compile 'docs/tensors.md, 1' "$(wrap "{
+$(page tensors.md 1)
+}" 'kvlazy_arena *arena; void *base; kvlazy_tensor k[4], v[4];' | sed 's/ kvlazy_tensor k, v;$//')"
+
+[ "$n_seen" -ge 12 ] && [ "$n_wrong" = 0 ]
