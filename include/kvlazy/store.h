@@ -34,7 +34,10 @@
  * client.
  *
  * CALLBACKS. The place is called with no lock held. Calls on the cache from inside it return KVLAZY_EBUSY, as in
- * state.h. Any number of threads may use one store at once.
+ * state.h.
+ *
+ * THREADS. Any number of threads may use one store at once. To the cache that it names, a load is a hook and a save is
+ * a call on a sequence (kvlazy.h). A store is destroyed when no call can begin any more.
  *
  * FORK. In a child a store that the parent created has no block and takes none; kvlazy_store_destroy gives back the
  * child's memory.
@@ -57,7 +60,8 @@ typedef struct kvlazy_store_params {
     const kvlazy_store_ops *ops;   /* the place for blobs, copied; the store owns it after a success */
     uint32_t block_tokens;         /* tokens of a block, 16 to 256; default 64. Stores that share have the same */
     uint32_t min_tokens;           /* a shorter prompt is not saved; default 256, 1 saves every whole block */
-    uint64_t write_bytes_per_hour; /* most that is written, so that a disk is not worn; default 0: no limit */
+    uint64_t write_bytes_per_hour; /* most that is written, so that a disk is not worn; default 0: no limit. What the
+                                      place refused does not count */
     void (*log)(void *ctx, int level, const char *text); /* lines of the store, as in kvlazy_params; NULL: none */
     void *log_ctx;
 } kvlazy_store_params;
@@ -91,18 +95,21 @@ KVLAZY_API int kvlazy_store_create(const kvlazy_store_params *params, kvlazy_sto
 
 /**
  * Writes the blocks of a prompt that the store lacks, in order, for max_ms at most; what is left is written by a later
- * call. It is allowed outside of a batch, inside one, and inside on_evict. The lock of the cache is held to copy 1 MiB
- * at a time, and not while anything is written.
+ * call. It is allowed outside of a batch, inside one, and inside on_evict. The lock of the cache is held to copy
+ * 256 KiB at a time, and not while anything is written.
  * *n_saved (may be NULL): so many tokens, from the first on, are in the store now, as far as is known.
  * Saved is what is settled: the sequence has to have the tokens of the prompt at the positions 0 to n − 1 (as many as
  * it has), which is the caller's to say; a sequence whose positions moved is passed over, and so is a change of the
  * sequence by another thread meanwhile: *n_saved says how far it got.
- * Fails:
- *  - EINVAL: no store or cache, an id, span, stream or cell out of range, a cache without model_tag.
+ * Where the engine keeps the cells, which tokens they hold is the caller's to say, settled or not, and seq says
+ * nothing. Fails: *n_saved is 0.
+ *  - EINVAL: no store or cache, an id, span, stream or cell out of range, cells of a cache that keeps its own or none
+ * of one that does not, a cache without model_tag.
  *  - EBUSY: inside a callback of state or store.
  *  - ESHIFT: K rows wait to be rotated.
- *  - ENOMEM: memory for one block was refused.
- *  - ENOTSUP: a cache with a window, KVLAZY_SHRINK_WHOLE or a tensor on a device.
+ *  - ENOMEM: memory for the names, or for one block, was refused.
+ *  - ENOTSUP: a cache with a window, KVLAZY_SHRINK_WHOLE or a tensor on a device; linked caches whose cells the engine
+ *    keeps; a child of fork that cannot have the lock of the cache.
  */
 KVLAZY_API int kvlazy_store_save(kvlazy_store *store, kvlazy_cache *cache, kvlazy_seq_id seq,
                                  const kvlazy_prompt *prompt, uint32_t max_ms, uint32_t *n_saved);
@@ -111,8 +118,12 @@ KVLAZY_API int kvlazy_store_save(kvlazy_store *store, kvlazy_cache *cache, kvlaz
  * Loads blocks behind the n_have tokens that the sequence has, for max_ms at most. A block becomes live when all of it
  * arrived and was verified. It needs an open batch, and counts as activity. The last token is never loaded, since its
  * logits have to be computed.
- * *n_live: so many tokens are live now, from n_have to n_token − 1. Go on there, after an error too.
- * Room (cells, a byte limit, memory of the machine) ends it early, without an error.
+ * *n_live: so many tokens are live now, from n_have to n_token − 1. Go on there, after an error too. It is less than
+ * n_have only where another thread took tokens of the sequence meanwhile.
+ * Room (cells, a byte limit, memory once blocks come) ends it early, without an error: the block that found none is not
+ * there at all, its rows read zero, and n_refused_room counts it.
+ * Where the engine keeps the cells, those of the tokens behind n_have are touched as by kvlazy_touch; those of a block
+ * that did not become live are free again, unless they were in use before.
  * Fails: *n_live is n_have, and the sequence is as it was.
  *  - as kvlazy_store_save; EINVAL without an open batch, and where n_have is more than n_token.
  *  - EPOS: the sequence is not exactly 0 … n_have − 1.
@@ -146,8 +157,9 @@ KVLAZY_API int kvlazy_store_stats(kvlazy_store *store, kvlazy_store_info *info);
 KVLAZY_API int kvlazy_store_prometheus(kvlazy_store *store, char *text, size_t bytes, size_t *needed);
 
 /**
- * Destroys a store and its place; what is stored stays. NULL is allowed.
- * Fails: EBUSY while a call is inside; EINVAL for what is no store. The store stays as it is.
+ * Destroys a store and its place; what is stored stays. NULL is allowed. No other thread may begin a call on the store
+ * meanwhile: a call that is inside already is noticed, one that is about to begin cannot be.
+ * Fails: EBUSY while a call is inside, also from its callbacks; EINVAL for what is no store. The store stays as it is.
  */
 KVLAZY_API int kvlazy_store_destroy(kvlazy_store *store);
 

@@ -2,6 +2,7 @@
 /* store: the public calls about a prefix store: what is wrong with arguments, and the lock. */
 #include "api/door.h"
 #include "api/reclaim.h"
+#include "store/limit.h"
 #include "store/ops.h"
 #include "store/shelf.h"
 
@@ -99,19 +100,22 @@ static int check(kvl_visit *v, const kvlazy_prompt *prompt)
     return kvl_visit_check(v->cache);
 }
 
-/* KVLAZY_OK: the lock is held, and leave is due. */
+/* KVLAZY_OK: the lock is held, and leave is due. A call that waits for the lock is inside already. */
 static int enter(kvl_visit *v, const kvlazy_prompt *prompt)
 {
     if (!kvl_is_store(v->store))
         return KVLAZY_EINVAL;
-    int status = kvl_enter(v->cache, KVL_DOOR_GROUP);
-    if (status)
-        return status;
-    status = check(v, prompt);
-    if (status)
-        return kvl_leave(v->cache, status);
     atomic_fetch_add(&v->store->n_visit, 1);
-    return KVLAZY_OK;
+    v->begin_ms = kvl_store_now_ms();
+    int status = kvl_enter(v->cache, KVL_DOOR_GROUP);
+    if (!status) {
+        status = check(v, prompt);
+        if (!status)
+            return KVLAZY_OK;
+        status = kvl_leave(v->cache, status);
+    }
+    atomic_fetch_sub(&v->store->n_visit, 1);
+    return status;
 }
 
 static int leave(kvl_visit *v, int status)

@@ -6,6 +6,7 @@
 #include "core/batch.h"
 #include "core/cap.h"
 #include "core/clock.h"
+#include "core/engine_cells.h"
 #include "core/hold.h"
 #include "state/format.h"
 #include "store/shelf.h"
@@ -133,11 +134,12 @@ static void fill(kvl_visit *v, kvlazy_cache *c, kvl_hold *hold, uint32_t begin, 
     kvl_follow_cap(c, stream);
 }
 
+/* Out as for a callback, so that no linked cache is destroyed meanwhile. */
 static void give_up(kvl_visit *v, kvlazy_cache *c, kvl_hold *hold)
 {
     for (uint32_t next = 0; kvl_hold_give_up(c, hold, &next);) {
-        kvl_unlock(v->cache);
-        kvl_lock(v->cache);
+        kvl_visit_out(v);
+        kvl_visit_in(v);
     }
 }
 
@@ -149,7 +151,8 @@ static bool is_as_it_was(const kvl_visit *v, uint32_t n_have)
 
     for (const kvlazy_cache *m = v->cache->group->first; m; m = m->next)
         n++;
-    return n == v->shape.n_cache && v->cache->group->open && kvl_visit_plain(v, false, &all) == n_have && all;
+    return n == v->shape.n_cache && v->cache->group->open && kvl_visit_generation(v) == v->generation &&
+           kvl_visit_plain(v, false, &all) == n_have && all;
 }
 
 static int put_block(kvl_visit *v, goal *g)
@@ -183,27 +186,58 @@ static int put_block(kvl_visit *v, goal *g)
 
 /* ------------------------------------------------------------------------------------------- cells of the engine */
 
-static int put_engine_block(kvl_visit *v, const goal *g)
+/* All of them or none. What was in use before is noted in hold->fallow. */
+static int take_engine_cells(kvl_visit *v, const goal *g, kvl_hold *hold)
 {
     kvlazy_cache *c = v->cache;
+    const uint32_t s = v->prompt.stream, *cell = v->prompt.cell + g->begin;
+    int status = kvl_engine_cells_runs(c, s, cell, hold->n, &hold->n_run);
+
+    if (status)
+        return status;
+    memcpy(hold->run, c->plan.run, hold->n_run * sizeof *hold->run);
+    for (uint32_t i = 0; i < hold->n; i++) {
+        hold->place[i] = (kvl_place){s, cell[i]};
+        if (kvl_cells_is_used(&c->stream[s].cells, cell[i]))
+            kvl_bit_set(hold->fallow, i);
+    }
+    status = kvl_engine_cells_take(c, hold->run, hold->n_run);
+    if (status == KVLAZY_EBUDGET && v->reclaim(c))
+        status = kvl_engine_cells_take(c, hold->run, hold->n_run);
+    if (!status)
+        c->stream[s].pending = true;
+    return status;
+}
+
+/* The rows read zero, and the cells that the engine had not touched before are free again. */
+static void give_up_engine_cells(kvl_visit *v, const kvl_hold *hold)
+{
+    kvlazy_cache *c = v->cache;
+    uint64_t now_ms = kvl_now(c);
+
+    kvl_rows_zero(&c->rows, hold->run, hold->n_run);
+    for (uint32_t i = 0; i < hold->n; i++) {
+        const kvl_place *at = &hold->place[i];
+
+        if (!kvl_bit_get(hold->fallow, i))
+            kvl_engine_cells_free(c, &(kvl_run){at->stream, at->cell, at->cell + 1}, 1, now_ms);
+    }
+}
+
+static int put_engine_block(kvl_visit *v, const goal *g)
+{
     kvl_hold hold;
     int status = kvl_hold_init(&hold, g->end - g->begin);
 
-    for (uint32_t i = 0; !status && i < hold.n; i++) {
-        uint32_t cell = v->prompt.cell[g->begin + i];
-
-        hold.place[i] = (kvl_place){v->prompt.stream, cell};
-        status = kvl_engine_cells_take(c, (kvl_run){v->prompt.stream, cell, cell + 1});
-        if (status == KVLAZY_EBUDGET && v->reclaim(c))
-            status = kvl_engine_cells_take(c, (kvl_run){v->prompt.stream, cell, cell + 1});
-    }
+    if (status)
+        return status;
+    status = take_engine_cells(v, g, &hold);
     if (!status) {
         goal to = {g->begin, g->end, g->skip, &hold};
 
-        c->stream[v->prompt.stream].pending = true;
-        status = put_rows(v, &to);
-        for (uint32_t i = 0; status && i < hold.n; i++)
-            kvl_rows_zero(&c->rows, &(kvl_run){hold.place[i].stream, hold.place[i].cell, hold.place[i].cell + 1}, 1);
+        status = v->cache->group->open ? put_rows(v, &to) : KVLAZY_EPOS;
+        if (status)
+            give_up_engine_cells(v, &hold);
     }
     kvl_hold_fini(&hold);
     return status;
@@ -211,7 +245,7 @@ static int put_engine_block(kvl_visit *v, const goal *g)
 
 /* ------------------------------------------------------------------------------------------- the call */
 
-/* Block after block, in and out of the cache. Returns how many tokens are live. */
+/* Block after block, in and out of the cache. What ends it is counted. Returns how many tokens are live. */
 static uint32_t load_blocks(kvl_visit *v, uint32_t n_have)
 {
     uint32_t n = v->store->block_tokens, n_live = n_have, n_end = v->prompt.n_token - 1;
@@ -253,7 +287,10 @@ int kvl_store_load(kvl_visit *v, uint32_t n_have, uint32_t *n_live)
     int status = kvl_visit_begin(v, n);
     if (status)
         return status;
+    v->generation = kvl_visit_generation(v);
     *n_live = load_blocks(v, n_have);
+    if (!engine) /* another thread may have taken some */
+        *n_live = (uint32_t)kvl_min(*n_live, kvl_visit_plain(v, false, &all));
     if (*n_live > n_have) {
         kvl_log_note(&v->log, KVLAZY_LOG_INFO, "loaded %" PRIu32 " tokens behind %" PRIu32 " of %" PRIu32,
                      *n_live - n_have, n_have, v->prompt.n_token);

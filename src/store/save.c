@@ -101,8 +101,10 @@ static bool save_block(kvl_visit *v, uint32_t block, uint64_t generation)
     kvl_blob_put_header(&v->shape, &v->chain, &v->prompt, block, v->blob, v->blob);
     if (kvl_store_now_ms() - v->touched_ms >= TOUCH_AGAIN_MS)
         kvl_visit_touch(v, block);
-    if (kvl_visit_count(v, write_blob(v, v->chain.name[block + 1])))
+    if (kvl_visit_count(v, write_blob(v, v->chain.name[block + 1]))) {
+        kvl_store_take_back(v->store, v->shape.bytes);
         return false;
+    }
     kvl_store_add(v->store, KVL_N_WRITTEN, 1);
     kvl_store_add(v->store, KVL_WRITTEN_BYTES, v->shape.bytes);
     return true;
@@ -114,8 +116,11 @@ static uint32_t save_blocks(kvl_visit *v, bool *there, uint64_t generation, uint
     const kvlazy_store_ops *ops = &v->store->ops;
     uint32_t n = v->chain.n_block, block = 0, last = 0;
 
-    if (!kvl_visit_left_ms(v) ||
-        kvl_visit_count(v, ops->has(ops->ctx, (const uint8_t(*)[KVL_NAME_BYTES])(v->chain.name + 1), n, there)))
+    int error = kvl_visit_left_ms(v)
+                    ? ops->has(ops->ctx, (const uint8_t(*)[KVL_NAME_BYTES])(v->chain.name + 1), n, there)
+                    : ETIMEDOUT;
+
+    if (kvl_visit_count(v, error))
         return 0;
     for (uint32_t i = 0; i < n; i++) {
         last = there[i] ? i + 1 : last;
@@ -152,18 +157,19 @@ int kvl_store_save(kvl_visit *v, uint32_t *n_saved)
     if (n < v->store->block_tokens)
         return KVLAZY_OK;
     int status = kvl_visit_begin(v, n);
+    if (status)
+        return status;
     bool *there = calloc(v->chain.n_block + (size_t)1, sizeof *there);
-    if (!status && there) {
-        for (uint32_t i = 0; kvl_has_engine_cells(v->cache) && i < n; i++) /* reading makes them resident */
-            kvl_rows_note_read(&v->cache->rows, v->prompt.stream, v->prompt.cell[i] + 1);
-        kvl_visit_out(v);
-        *n_saved = save_blocks(v, there, generation, &n_new) * v->store->block_tokens;
-        kvl_visit_in(v);
-        if (n_new)
-            kvl_log_note(&v->log, KVLAZY_LOG_INFO,
-                         "saved %" PRIu32 " blocks; %" PRIu32 " of %" PRIu32 " tokens are there", n_new, *n_saved,
-                         v->prompt.n_token);
-    }
+    if (!there)
+        return KVLAZY_ENOMEM;
+    for (uint32_t i = 0; kvl_has_engine_cells(v->cache) && i < n; i++) /* reading makes them resident */
+        kvl_rows_note_read(&v->cache->rows, v->prompt.stream, v->prompt.cell[i] + 1);
+    kvl_visit_out(v);
+    *n_saved = save_blocks(v, there, generation, &n_new) * v->store->block_tokens;
+    kvl_visit_in(v);
+    if (n_new)
+        kvl_log_note(&v->log, KVLAZY_LOG_INFO, "saved %" PRIu32 " blocks; %" PRIu32 " of %" PRIu32 " tokens are there",
+                     n_new, *n_saved, v->prompt.n_token);
     free(there);
-    return status || there ? status : KVLAZY_ENOMEM;
+    return KVLAZY_OK;
 }

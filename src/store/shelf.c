@@ -28,7 +28,6 @@ static uint64_t held_bytes(const kvl_visit *v)
 
 int kvl_visit_begin(kvl_visit *v, uint32_t n_token)
 {
-    v->begin_ms = kvl_store_now_ms();
     v->log = (kvl_log){.sink = v->store->sink, .ctx = v->store->sink_ctx, .name = "store"};
     int status = kvl_chain_init(&v->chain, v->cache, &v->prompt, n_token, v->store->block_tokens);
     if (!status)
@@ -106,17 +105,31 @@ bool kvl_store_allows(kvlazy_store *s, uint64_t bytes)
     return allows;
 }
 
-/* The leaf first, so that it is the first to go. */
+void kvl_store_take_back(kvlazy_store *s, uint64_t bytes)
+{
+    if (!s->allowance_bytes)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->spent_bytes -= kvl_min(bytes, s->spent_bytes);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The leaf first, so that it is the first to go. Needs no memory that could be refused. */
 void kvl_visit_touch(kvl_visit *v, uint32_t n)
 {
-    uint8_t(*name)[KVL_NAME_BYTES] = n ? reallocarray(NULL, n, sizeof *name) : NULL;
+    enum { AT_ONCE = 64 };
+    uint8_t name[AT_ONCE][KVL_NAME_BYTES];
+    const kvlazy_store_ops *ops = &v->store->ops;
 
-    for (uint32_t i = 0; name && i < n; i++)
-        memcpy(name[i], v->chain.name[n - i], sizeof name[i]);
-    if (name)
-        kvl_visit_count(v, v->store->ops.touch(v->store->ops.ctx, (const uint8_t(*)[KVL_NAME_BYTES])name, n));
-    free(name);
     v->touched_ms = kvl_store_now_ms();
+    while (n) {
+        uint32_t n_name = 0;
+
+        for (; n && n_name < AT_ONCE; n--)
+            memcpy(name[n_name++], v->chain.name[n], sizeof *name);
+        if (kvl_visit_count(v, ops->touch(ops->ctx, (const uint8_t(*)[KVL_NAME_BYTES])name, n_name)))
+            return;
+    }
 }
 
 /* ------------------------------------------------------------------------------------------- the sequence */

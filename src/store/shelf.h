@@ -51,7 +51,8 @@ typedef struct kvl_visit {
     kvlazy_cache *cache;
     kvlazy_seq_id seq;
     kvlazy_prompt prompt;
-    uint64_t begin_ms, max_ms;
+    uint64_t begin_ms, max_ms;            /* begin: before the lock was waited for */
+    uint64_t generation;                  /* of the sequence, when a load began */
     bool (*reclaim)(kvlazy_cache *cache); /* a pool is short: others are asked, with the lock held */
     kvl_log log;                          /* lines, for after the call */
     kvl_callback callback;
@@ -99,8 +100,9 @@ uint32_t kvl_visit_left_ms(const kvl_visit *visit);
 /* Counts what the place said, and notes a warning where it fails, once a minute. Hands `error` through. */
 int kvl_visit_count(kvl_visit *visit, int error);
 
-/* So many bytes may be written now, and count as written. */
+/* So many bytes may be written now, and count as written; and they were not written after all. */
 bool kvl_store_allows(kvlazy_store *store, uint64_t bytes);
+void kvl_store_take_back(kvlazy_store *store, uint64_t bytes);
 
 /* The first n blocks of the chain were used now. */
 void kvl_visit_touch(kvl_visit *visit, uint32_t n);
