@@ -136,36 +136,6 @@ static void test_the_last_token_and_those_that_are_there_are_not_loaded(void **s
     done(store, &fake);
 }
 
-static void test_every_flipped_bit_and_truncation_is_a_miss(void **state)
-{
-    struct fake_place fake = {0};
-    kvlazy_store *store = a_store(&fake);
-    struct box *from = a_box(), *to = a_box();
-    kvlazy_prompt prompt = a_prompt();
-
-    (void)state;
-    prompt.n_token = BLOCK + 1;
-    box_turn(from, 0, 0, BLOCK + 1);
-    for (uint64_t i = 0, n_bit = UINT64_MAX; i < n_bit; i += i < 3200 ? 1 : 61) {
-        assert_int_equal(save(store, from, 0, &prompt), BLOCK);
-        assert_non_null(fake.blob);
-        n_bit = 8 * fake.blob->bytes;
-        fake.blob->data[i / 8] ^= (uint8_t)(1 << i % 8);
-        assert_int_equal(load(store, to, 0, &prompt, 0), 0);
-        assert_null(fake.blob); /* it is dropped */
-    }
-    assert_int_equal(save(store, from, 0, &prompt), BLOCK);
-    for (uint64_t bytes = fake.blob->bytes; bytes > 0; bytes = bytes > 700 ? bytes - 700 : 0) {
-        assert_int_equal(save(store, from, 0, &prompt), BLOCK);
-        fake.blob->bytes = bytes - 1;
-        assert_int_equal(load(store, to, 0, &prompt, 0), 0);
-    }
-    assert_int_equal(info_of(store).n_hit, 0);
-    box_free(to);
-    box_free(from);
-    done(store, &fake);
-}
-
 static void test_other_scopes_spans_and_tokens_have_nothing_in_common(void **state)
 {
     struct fake_place fake = {0};
@@ -282,7 +252,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_prefix_is_found_by_another_cache),
         cmocka_unit_test(test_the_last_token_and_those_that_are_there_are_not_loaded),
-        cmocka_unit_test(test_every_flipped_bit_and_truncation_is_a_miss),
         cmocka_unit_test(test_other_scopes_spans_and_tokens_have_nothing_in_common),
         cmocka_unit_test(test_only_what_is_settled_and_never_moved_is_saved),
         cmocka_unit_test(test_a_place_that_fails_is_a_miss),
