@@ -9,12 +9,20 @@
  *
  * LIFE CYCLE. A request begins with what its slot keeps, then with what the store has, and computes the rest:
  *
- *     kvlazy_store_ops ops = {.struct_size = sizeof ops};
+ *     kvlazy_store_ops ops;
+ *     kvlazy_store_params wanted;
+ *     ops.struct_size = sizeof ops;
  *     kvlazy_store_dir("/var/cache/kv", 64ull << 30, &ops);
- *     kvlazy_store_params params = {.struct_size = sizeof params, .ops = &ops};
- *     kvlazy_store_create(&params, &store);                          // owns the place from here on
+ *     memset(&wanted, 0, sizeof wanted);
+ *     wanted.struct_size = sizeof wanted;
+ *     wanted.ops = &ops;
+ *     kvlazy_store_create(&wanted, &store);                          // owns the place from here on
  *     ...
- *     kvlazy_prompt prompt = {.struct_size = sizeof prompt, .token = token, .n_token = n};
+ *     kvlazy_prompt prompt;
+ *     memset(&prompt, 0, sizeof prompt);
+ *     prompt.struct_size = sizeof prompt;
+ *     prompt.token = token;
+ *     prompt.n_token = n;
  *     kvlazy_init_batch(cache);
  *     kvlazy_seq_rm(cache, seq, n_have, -1);                         // the slot keeps the prefix of n_have tokens
  *     kvlazy_store_load(store, cache, seq, &prompt, n_have, 2000, &n_live);

@@ -231,11 +231,13 @@ static int put_engine_block(kvl_visit *v, const goal *g)
 
     if (status)
         return status;
-    status = take_engine_cells(v, g, &hold);
+    status = v->cache->group->open ? take_engine_cells(v, g, &hold) : KVLAZY_EPOS;
     if (!status) {
         goal to = {g->begin, g->end, g->skip, &hold};
 
-        status = v->cache->group->open ? put_rows(v, &to) : KVLAZY_EPOS;
+        status = put_rows(v, &to);
+        if (!status && !v->cache->group->open) /* the cells may have been given back while rows came */
+            status = KVLAZY_EPOS;
         if (status)
             give_up_engine_cells(v, &hold);
     }

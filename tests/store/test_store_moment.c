@@ -135,6 +135,12 @@ static void *empty(void *box)
     return NULL;
 }
 
+static void *end_batch(void *box)
+{
+    ok(kvlazy_end_batch(((struct box *)box)->cache));
+    return NULL;
+}
+
 static void *(*change)(void *);
 
 static void change_at(struct fake_place *f, int call)
@@ -179,6 +185,11 @@ static void test_a_sequence_that_changes_loads_no_more(void **state)
     assert_int_equal(load(10000), BLOCK);
     assert_int_equal(b.n_happened, 1);
     prefix_holds(b.to, 0, &another, BLOCK);
+    ok(kvlazy_seq_rm(b.to->cache, 0, -1, -1));
+    happens(end_batch, b.to, FAKE_READ, 2);
+    assert_int_equal(load(10000), BLOCK);
+    assert_int_equal(b.n_happened, 1);
+    prefix_holds(b.to, 0, &prompt, BLOCK);
     ok(kvlazy_seq_rm(b.to->cache, 0, -1, -1));
     happens(empty, b.to, FAKE_READ, 3);
     assert_int_equal(load(10000), 0);
