@@ -6,7 +6,6 @@
 #include "core/batch.h"
 #include "core/cap.h"
 #include "core/clock.h"
-#include "core/engine_cells.h"
 #include "core/hold.h"
 #include "state/format.h"
 #include "store/shelf.h"
@@ -186,41 +185,14 @@ static int put_block(kvl_visit *v, goal *g)
 
 /* ------------------------------------------------------------------------------------------- cells of the engine */
 
-/* All of them or none. What was in use before is noted in hold->fallow. */
-static int take_engine_cells(kvl_visit *v, const goal *g, kvl_hold *hold)
-{
-    kvlazy_cache *c = v->cache;
-    const uint32_t s = v->prompt.stream, *cell = v->prompt.cell + g->begin;
-    int status = kvl_engine_cells_runs(c, s, cell, hold->n, &hold->n_run);
-
-    if (status)
-        return status;
-    memcpy(hold->run, c->plan.run, hold->n_run * sizeof *hold->run);
-    for (uint32_t i = 0; i < hold->n; i++) {
-        hold->place[i] = (kvl_place){s, cell[i]};
-        if (kvl_cells_is_used(&c->stream[s].cells, cell[i]))
-            kvl_bit_set(hold->fallow, i);
-    }
-    status = kvl_engine_cells_take(c, hold->run, hold->n_run);
-    if (status == KVLAZY_EBUDGET && v->reclaim(c))
-        status = kvl_engine_cells_take(c, hold->run, hold->n_run);
-    if (!status)
-        c->stream[s].pending = true;
-    return status;
-}
-
-/* The rows read zero, and the cells that the engine had not touched before are free again. */
+/* Out as for a callback, as above. */
 static void give_up_engine_cells(kvl_visit *v, const kvl_hold *hold)
 {
-    kvlazy_cache *c = v->cache;
-    uint64_t now_ms = kvl_now(c);
+    uint64_t now_ms = kvl_now(v->cache);
 
-    kvl_rows_zero(&c->rows, hold->run, hold->n_run);
-    for (uint32_t i = 0; i < hold->n; i++) {
-        const kvl_place *at = &hold->place[i];
-
-        if (!kvl_bit_get(hold->fallow, i))
-            kvl_engine_cells_free(c, &(kvl_run){at->stream, at->cell, at->cell + 1}, 1, now_ms);
+    for (uint32_t next = 0; kvl_hold_give_up_engine_cells(v->cache, hold, now_ms, &next);) {
+        kvl_visit_out(v);
+        kvl_visit_in(v);
     }
 }
 
@@ -231,7 +203,9 @@ static int put_engine_block(kvl_visit *v, const goal *g)
 
     if (status)
         return status;
-    status = v->cache->group->open ? take_engine_cells(v, g, &hold) : KVLAZY_EPOS;
+    status = KVLAZY_EPOS;
+    if (v->cache->group->open)
+        status = kvl_hold_engine_cells(v->cache, &hold, v->prompt.stream, v->prompt.cell + g->begin, v->reclaim);
     if (!status) {
         goal to = {g->begin, g->end, g->skip, &hold};
 
