@@ -37,7 +37,7 @@ extra          7  order
 pure_headers='assert.h errno.h inttypes.h limits.h stdarg.h stdatomic.h stdbool.h stddef.h stdint.h stdlib.h string.h
 bsd/inttypes.h bsd/stdlib.h bsd/string.h bsd/sys/cdefs.h bsd/sys/queue.h bsd/sys/tree.h
 kvlazy/arena.h kvlazy/engine_cells.h kvlazy/kvlazy.h kvlazy/mask.h kvlazy/mem.h kvlazy/pool.h kvlazy/reaper.h kvlazy/state.h kvlazy/store_ops.h
-kvlazy/status.h kvlazy/version.h'
+kvlazy/status.h kvlazy/store.h kvlazy/version.h'
 plain_headers='ctype.h stdio.h strings.h bsd/libutil.h'
 order_headers='pthread.h sched.h'
 

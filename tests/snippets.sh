@@ -28,7 +28,7 @@ compile()
 # wrap TEXT DECLARATION AFTER: a whole file around it.
 wrap()
 {
-    for name in kvlazy engine_cells arena mask pool reaper state; do
+    for name in kvlazy engine_cells arena mask pool reaper state store; do
         echo "#include <kvlazy/$name.h>"
     done
     printf '#include <string.h>\nvoid example(void);\nvoid example(void)\n{\n%s\n%s\n%s\n%s\n%s\n}\n' "$cache" "$2" "$1" "${3-}" "$after"
@@ -62,6 +62,8 @@ header mask 'kvlazy_mask_info mask' 'void *rows = 0; size_t rows_bytes = 0;'
 header pool 'kvlazy_pool_create' 'kvlazy_pool *pool;'
 header reaper 'kvlazy_reaper_create' 'kvlazy_reaper *reaper;'
 header state 'params.model_tag' 'char digest[32]; int32_t tokens[8]; size_t n = 8, room; kvlazy_seq_id seq = 0;'
+header store 'LIFE CYCLE' 'kvlazy_store *store = 0; int32_t token[8]; uint32_t n = 8, n_have = 0, n_live, n_saved;
+    kvlazy_seq_id seq = 0;'
 
 compile 'docs/idle.md, 1' "$(wrap "$(page idle.md 1)" '')"
 compile 'docs/idle.md, 2' "$(for h in stdbool.h string.h sys/epoll.h sys/timerfd.h time.h unistd.h kvlazy/kvlazy.h; do
@@ -74,8 +76,9 @@ compile 'docs/state.md, 1' "$(wrap "$(page state.md 1)" 'struct s { int32_t *tok
     const char *path = ""; kvlazy_seq_id seq = 0;
 #define slot slot_of' '
 #undef slot')"
+compile 'docs/store.md, 1' "$(page store.md 1)"
 compile 'docs/tensors.md, 1' "$(wrap "{
 $(page tensors.md 1)
 }" 'kvlazy_arena *arena; void *base; kvlazy_tensor k[4], v[4];' | sed 's/ kvlazy_tensor k, v;$//')"
 
-[ "$n_seen" -ge 12 ] && [ "$n_wrong" = 0 ]
+[ "$n_seen" -ge 14 ] && [ "$n_wrong" = 0 ]

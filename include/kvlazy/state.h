@@ -126,8 +126,8 @@ KVLAZY_API int kvlazy_state_rows_write(kvlazy_cache *cache, uint32_t stream, con
 /**
  * Reads such rows into cells that hold no token yet, or only in the engine's table. It needs an open batch, or opens
  * one that stays open, and counts as kvlazy_touch_cells of these cells.
- * Fails: as kvlazy_state_rows_write, and EBUDGET. The rows of these cells read zero if any was written, and a batch
- * that the call opened is closed.
+ * Fails: as kvlazy_state_rows_write, and EBUDGET. The rows of these cells read zero if any was written, cells that were
+ * not in use before are free again, and a batch that the call opened is closed.
  */
 KVLAZY_API int kvlazy_state_rows_read(kvlazy_cache *cache, uint32_t stream, const uint32_t *cell, uint32_t n,
                                       kvlazy_read read, void *ctx);

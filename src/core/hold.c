@@ -7,6 +7,7 @@
 #include "core/budget.h"
 #include "core/clock.h"
 #include "core/cover.h"
+#include "core/engine_cells.h"
 #include "core/limits.h"
 #include "core/release.h"
 
@@ -170,4 +171,44 @@ bool kvl_hold_give_up(kvlazy_cache *c, kvl_hold *h, uint32_t *next)
             kvl_cells_settle(&c->stream[h->place[i].stream].cells, h->place[i].cell);
     *next = begin + n;
     return *next < h->n;
+}
+
+/* ------------------------------------------------------------------------------------------- cells of the engine */
+
+int kvl_hold_engine_cells(kvlazy_cache *c, kvl_hold *hold, uint32_t s, const uint32_t *cell,
+                          bool (*reclaim)(kvlazy_cache *cache))
+{
+    int status = kvl_engine_cells_runs(c, s, cell, hold->n, &hold->n_run);
+
+    if (status)
+        return status;
+    memcpy(hold->run, c->plan.run, hold->n_run * sizeof *hold->run);
+    for (uint32_t i = 0; i < hold->n; i++) {
+        hold->place[i] = (kvl_place){s, cell[i]};
+        if (kvl_cells_is_used(&c->stream[s].cells, cell[i]))
+            kvl_bit_set(hold->fallow, i);
+    }
+    status = kvl_engine_cells_take(c, hold->run, hold->n_run);
+    if (status == KVLAZY_EBUDGET && reclaim(c))
+        status = kvl_engine_cells_take(c, hold->run, hold->n_run);
+    if (!status)
+        c->stream[s].pending = true;
+    hold->taken = !status;
+    return status;
+}
+
+bool kvl_hold_give_up_engine_cells(kvlazy_cache *c, const kvl_hold *hold, uint64_t now_ms, uint32_t *next)
+{
+    uint64_t most = kvl_max(KVL_PIECE_BYTES / kvl_max(c->rows.geometry.cell_bytes, 1), 1);
+    uint32_t end = (uint32_t)kvl_min(*next + kvl_min(most, KVL_HOLD_PIECE), hold->n);
+
+    for (; hold->taken && *next < end; ++*next) {
+        const kvl_place *at = &hold->place[*next];
+        kvl_run run = {at->stream, at->cell, at->cell + 1};
+
+        kvl_rows_zero(&c->rows, &run, 1);
+        if (!kvl_bit_get(hold->fallow, *next))
+            kvl_engine_cells_free(c, &run, 1, now_ms);
+    }
+    return hold->taken && *next < hold->n;
 }

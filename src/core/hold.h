@@ -36,4 +36,14 @@ int kvl_hold_touch(kvlazy_cache *cache, kvl_hold *hold, const kvl_tensor *tensor
  * One piece of bounded work; *next moves on. Returns whether there is more. */
 bool kvl_hold_give_up(kvlazy_cache *cache, kvl_hold *hold, uint32_t *next);
 
+/* The same where the engine keeps the cells, which are in use at once. Cells of a stream for the hold->n tokens that
+ * are to arrive, all of them or none; those in use before are noted in hold->fallow. `reclaim`: others are asked for
+ * room, once. */
+int kvl_hold_engine_cells(kvlazy_cache *cache, kvl_hold *hold, uint32_t stream, const uint32_t *cell,
+                          bool (*reclaim)(kvlazy_cache *cache));
+
+/* Gives up the cells of the tokens from *next on: their rows read zero, and those not in use before are free again. One
+ * piece of bounded work; *next moves on. Returns whether there is more. */
+bool kvl_hold_give_up_engine_cells(kvlazy_cache *cache, const kvl_hold *hold, uint64_t now_ms, uint32_t *next);
+
 #endif

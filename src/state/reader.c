@@ -233,13 +233,14 @@ static int get_all(reader *r)
 
 /* ------------------------------------------------------------------------------------------- the call */
 
-/* With the lock held, but for moments between two pieces. */
+/* With the lock held, but for moments between two pieces, out as for a callback, so that no linked cache is destroyed.
+ */
 static void give_up(reader *r)
 {
     for (uint32_t i = 0, next = 0; i < r->n_target; i++, next = 0)
         while (kvl_hold_give_up(r->target[i].cache, &r->target[i].hold, &next)) {
-            kvl_unlock(r->io.cache);
-            kvl_lock(r->io.cache);
+            kvl_state_out(&r->io);
+            kvl_state_in(&r->io);
         }
 }
 

@@ -2,7 +2,7 @@
 /* rows: see rows.h. */
 #include "state/rows.h"
 #include "core/batch.h"
-#include "core/engine_cells.h"
+#include "core/clock.h"
 #include "core/hold.h"
 
 #include <bsd/stdlib.h>
@@ -93,34 +93,6 @@ int kvl_state_rows_write(kvlazy_cache *c, uint32_t stream, const uint32_t *cell,
 
 /* ------------------------------------------------------------------------------------------- reading */
 
-/* Cells that follow one another from the i-th on. */
-static kvl_run run_from(const rows_call *r, uint32_t i)
-{
-    kvl_run run = {r->place[i].stream, r->place[i].cell, r->place[i].cell + 1};
-
-    while (++i < r->n && r->place[i].cell == run.end)
-        run.end++;
-    return run;
-}
-
-static int take_cells(rows_call *r)
-{
-    kvlazy_cache *c = r->io.cache;
-    int status = KVLAZY_OK;
-
-    for (uint32_t i = 0; !status && i < r->n;) {
-        kvl_run run = run_from(r, i);
-
-        status = kvl_engine_cells_take(c, &run, 1);
-        if (status == KVLAZY_EBUDGET && r->io.ends->reclaim(c))
-            status = kvl_engine_cells_take(c, &run, 1);
-        if (!status)
-            c->stream[run.stream].pending = true;
-        i += run.end - run.begin;
-    }
-    return status;
-}
-
 static int get_piece(rows_call *r, const kvl_tensor *t, const kvl_state_piece *p)
 {
     kvl_rows *rows = &r->io.cache->rows;
@@ -137,20 +109,32 @@ static int get_piece(rows_call *r, const kvl_tensor *t, const kvl_state_piece *p
     return KVLAZY_OK;
 }
 
-/* With the lock held, but for moments between two pieces. */
-static void zero_cells(rows_call *r)
+/* With the lock held, but for moments between two pieces, out as for a callback, so that the cache is not destroyed. */
+static void give_up(rows_call *r, const kvl_hold *hold)
 {
-    kvlazy_cache *c = r->io.cache;
+    uint64_t now_ms = kvl_now(r->io.cache);
 
-    for (uint32_t i = 0; i < r->n;) {
-        kvl_run run = run_from(r, i);
-
-        run.end = (uint32_t)kvl_min(run.end, (uint64_t)run.begin + KVL_HOLD_PIECE);
-        kvl_rows_zero(&c->rows, &run, 1);
-        i += run.end - run.begin;
-        kvl_unlock(c);
-        kvl_lock(c);
+    for (uint32_t next = 0; kvl_hold_give_up_engine_cells(r->io.cache, hold, now_ms, &next);) {
+        kvl_state_out(&r->io);
+        kvl_state_in(&r->io);
     }
+}
+
+/* In an open batch. */
+static int read_into(rows_call *r, kvl_hold *hold, uint32_t stream, const uint32_t *cell)
+{
+    if (!r->n)
+        return KVLAZY_OK;
+    int status = kvl_hold_engine_cells(r->io.cache, hold, stream, cell, r->io.ends->reclaim);
+
+    if (status)
+        return status;
+    kvl_state_out(&r->io);
+    status = for_pieces(r, get_piece);
+    kvl_state_in(&r->io);
+    if (status)
+        give_up(r, hold);
+    return status;
 }
 
 int kvl_state_rows_read(kvlazy_cache *c, uint32_t stream, const uint32_t *cell, uint32_t n, const kvl_state_ends *ends)
@@ -158,19 +142,16 @@ int kvl_state_rows_read(kvlazy_cache *c, uint32_t stream, const uint32_t *cell, 
     rows_call r = {.place = NULL};
     bool opens = !c->group->open;
     int status = open_call(&r, c, stream, cell, n, ends);
+    kvl_hold hold = {0};
 
+    if (!status)
+        status = kvl_hold_init(&hold, n);
     if (status)
         return close_call(&r, "state_rows_read", status);
     kvl_batch_open(c->group);
-    status = take_cells(&r);
-    if (!status) {
-        kvl_state_out(&r.io);
-        status = for_pieces(&r, get_piece);
-        kvl_state_in(&r.io);
-        if (status)
-            zero_cells(&r);
-    }
+    status = read_into(&r, &hold, stream, cell);
     if (status && opens)
         kvl_batch_close(c->group);
+    kvl_hold_fini(&hold);
     return close_call(&r, "state_rows_read", status);
 }

@@ -8,6 +8,7 @@
 #define KVL_STORE_LANE_H
 
 #include "base/base.h"
+#include "store/limit.h"
 
 #include <linux/aio_abi.h>
 
@@ -33,16 +34,6 @@ typedef struct kvl_lane {
     uint32_t n_busy;
     kvl_piece piece[KVL_LANE_PIECES];
 } kvl_lane;
-
-/* How long a call may take: since its beginning, and since something moved. */
-typedef struct kvl_limit {
-    uint64_t begin_ms, moved_ms, max_ms;
-} kvl_limit;
-
-uint64_t kvl_store_now_ms(void); /* does not step back */
-kvl_limit kvl_limit_of(uint64_t max_ms);
-void kvl_limit_moved(kvl_limit *limit);
-uint64_t kvl_limit_left_ms(const kvl_limit *limit); /* 0: the time is over */
 
 /* NULL: no memory. */
 kvl_lane *kvl_lane_new(void);

@@ -18,6 +18,8 @@ struct open_blob {
 static int asked(struct fake_place *f, int call)
 {
     f->n_call[call]++;
+    if (f->inside)
+        f->inside(f, call);
     if (f->fail_in > 0 && --f->fail_in == 0)
         return EIO;
     return f->error[call];
@@ -62,7 +64,7 @@ static int fake_has(void *ctx, const uint8_t (*name)[32], uint32_t n, bool *yes)
     int error = asked(ctx, FAKE_HAS);
 
     for (uint32_t i = 0; i < n; i++)
-        yes[i] = error ? true : *find(ctx, name[i]) != NULL; /* after an error it means nothing */
+        yes[i] = error || ((struct fake_place *)ctx)->has_lies ? true : *find(ctx, name[i]) != NULL;
     return error;
 }
 
@@ -80,6 +82,8 @@ static int fake_open(void *ctx, const uint8_t *name, uint64_t put_bytes, void **
     assert_non_null(o);
     o->fake = f;
     o->is_put = put_bytes > 0;
+    if (!put_bytes && f->lie == FAKE_OTHER)
+        there = f->blob;
     o->blob = put_bytes ? new_blob(name, put_bytes, NULL) : new_blob(name, there->bytes, there->data);
     f->n_open++;
     *blob = o;
@@ -96,8 +100,10 @@ static int fake_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_t
     usleep(o->fake->slow_ms * 1000);
     if (!error && (at > o->blob->bytes || bytes > o->blob->bytes - at))
         error = ENODATA;
-    if (!error)
+    if (!error && o->fake->lie != FAKE_NOTHING)
         memcpy(data, o->blob->data + at, bytes);
+    if (!error && o->fake->lie == FAKE_FLIP)
+        ((uint8_t *)data)[o->fake->flip_at / 8 % bytes] ^= (uint8_t)(1 << o->fake->flip_at % 8);
     return error;
 }
 
@@ -129,6 +135,7 @@ static int fake_close(void *blob, bool commit)
     if (commit && !error)
         error = !o->is_put || o->error || o->written < o->blob->bytes ? EINVAL : 0;
     if (commit && !error && !fake_find(f, o->blob->name)) {
+        o->blob->bytes /= f->tears ? 2 : 1;
         o->blob->next = f->blob;
         f->blob = o->blob;
     } else {
@@ -147,8 +154,8 @@ static int fake_touch(void *ctx, const uint8_t (*name)[32], uint32_t n)
 
 static int fake_drop(void *ctx, const uint8_t *name)
 {
-    struct fake_blob **at = find(ctx, name), *b = *at;
     int error = asked(ctx, FAKE_DROP);
+    struct fake_blob **at = find(ctx, name), *b = *at;
 
     if (b && !error) {
         *at = b->next;
@@ -186,6 +193,27 @@ kvlazy_store_ops fake_ops(struct fake_place *fake)
         .destroy = fake_destroy,
         .size = fake->no_size ? NULL : fake_size,
     };
+}
+
+void fake_put(struct fake_place *f, const uint8_t *name, const uint8_t *data, uint64_t bytes)
+{
+    struct fake_blob *b = new_blob(name, bytes, data);
+
+    b->next = f->blob;
+    f->blob = b;
+}
+
+void fake_lose(struct fake_place *f, uint32_t n)
+{
+    struct fake_blob **at = &f->blob;
+
+    if (!*at)
+        return;
+    for (; n; n--)
+        at = (*at)->next ? &(*at)->next : &f->blob;
+    struct fake_blob *b = *at;
+    *at = b->next;
+    free_blob(b);
 }
 
 void fake_clear(struct fake_place *f)

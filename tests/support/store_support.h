@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What tests of places for blobs share: blobs whose bytes follow from their number, put and got whole; temporary
- * directories; what this process has open.
+ * What tests of places for blobs share: blobs whose bytes follow from their number, put and got whole;
+ * what this process has open.
  */
 #ifndef STORE_SUPPORT_H
 #define STORE_SUPPORT_H
@@ -11,6 +11,8 @@
 #include <stdbool.h>
 
 #include <kvlazy/store_ops.h>
+
+#include "tree_support.h"
 
 /* A different name for every number, in one of four directories. Static storage, 8 of them in turn. */
 const uint8_t *blob_name(uint32_t i);
@@ -37,16 +39,6 @@ void drop(kvlazy_store_ops *ops, uint32_t i);
 /* Pages of a file in the page cache; -1: the kernel does not tell. */
 long cached_pages(const char *path);
 
-int n_open_files(void);              /* of this process */
-int n_files_below(const char *path); /* that are no directories */
-
-/* A new directory, below the working directory or, where there is such a place, in memory; remove_tree removes all
- * below it and frees the path. */
-char *make_tree(bool on_disk);
-void remove_tree(char *path);
-
-/* A child process that runs `f` and ends with its answer. */
-int child(int (*f)(void *), void *arg);
-int end_of_child(int pid); /* its answer; 1000 and the signal if it was killed */
+int n_open_files(void); /* of this process */
 
 #endif
