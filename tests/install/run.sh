@@ -43,7 +43,7 @@ cmake)
     build_project "$what" "$4" "$work/cmake-$what" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_PREFIX_PATH="$prefix"
     ;;
 subdir)
-    build_project "$what" "$4" "$work/subdir-$what" -DKVLAZY_TREE="$here/../.."
+    build_project "$what" "$4" "$work/subdir-$what" -DCMAKE_BUILD_TYPE=Debug -DKVLAZY_TREE="$here/../.."
     [ ! -e "$work/subdir-$what/kvlazy/tests" ] || { echo "a user of ours builds our tests"; exit 1; }
     ;;
 pkgconfig)

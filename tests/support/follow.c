@@ -18,12 +18,14 @@ int __real_kvlazy_set_limits(kvlazy_cache *, uint32_t, uint32_t, uint64_t);
 int __real_kvlazy_init_batch(kvlazy_cache *);
 int __real_kvlazy_prepare(kvlazy_cache *, const kvlazy_ubatch *, uint32_t, kvlazy_slot *);
 int __real_kvlazy_end_batch(kvlazy_cache *);
+int __real_kvlazy_clear(kvlazy_cache *, bool);
 int __wrap_kvlazy_poll(kvlazy_cache *, uint64_t *);
 int __wrap_kvlazy_trim(kvlazy_cache *, uint32_t);
 int __wrap_kvlazy_set_limits(kvlazy_cache *, uint32_t, uint32_t, uint64_t);
 int __wrap_kvlazy_init_batch(kvlazy_cache *);
 int __wrap_kvlazy_prepare(kvlazy_cache *, const kvlazy_ubatch *, uint32_t, kvlazy_slot *);
 int __wrap_kvlazy_end_batch(kvlazy_cache *);
+int __wrap_kvlazy_clear(kvlazy_cache *, bool);
 int __real_kvlazy_seq_cp(kvlazy_cache *, kvlazy_seq_id, kvlazy_seq_id, kvlazy_pos, kvlazy_pos);
 int __wrap_kvlazy_seq_cp(kvlazy_cache *, kvlazy_seq_id, kvlazy_seq_id, kvlazy_pos, kvlazy_pos);
 int __real_kvlazy_touch(kvlazy_cache *, uint32_t, uint32_t);
@@ -162,6 +164,16 @@ static void look(struct rig *rig)
     for (uint32_t s = 0; s < rig->n_stream; s++)
         look_at_stream(rig, s);
     memcpy(rig->seen.stamp, rig->stamp, (size_t)rig->n_stream * rig->kv_size * sizeof *rig->stamp);
+    rig->seen.fresh = true;
+}
+
+static void saw_nothing(struct rig *rig)
+{
+    size_t n = (size_t)rig->n_stream * rig->kv_size;
+
+    for (size_t i = 0; i < n; i++)
+        rig->seen.pos[i] = -1;
+    memcpy(rig->seen.stamp, rig->stamp, n * sizeof *rig->stamp);
     rig->seen.fresh = true;
 }
 
@@ -443,4 +455,15 @@ int __wrap_kvlazy_end_batch(kvlazy_cache *cache)
 {
     look_beside(cache);
     return __real_kvlazy_end_batch(cache);
+}
+
+/* No batch is open after it, so that a look would not be safe from other threads; nor is there anything to see. */
+int __wrap_kvlazy_clear(kvlazy_cache *cache, bool data)
+{
+    struct rig *rig = rig_of(cache), *all[FAMILY];
+    int status = __real_kvlazy_clear(cache, data);
+
+    for (int i = 0, n = rig && rig->beside && !status ? family_of(rig, all) : 0; i < n; i++)
+        saw_nothing(all[i]);
+    return status;
 }
