@@ -19,6 +19,7 @@ struct bench_config {
     bool keys, micro, replay;
     const char *part; /* the figures of this part, "cells" for instance, and nothing else; NULL: all but the parts */
     uint64_t state_bytes; /* of rows in a state; 0: as many as are measured */
+    uint64_t store_bytes; /* of rows in a store; the same */
     bool seed_slot_clock; /* the seed policy has an idle clock a slot, not one for the cache */
     uint32_t take;        /* every take-th request of the trace */
     uint32_t n_slot, kv_size, kv_initial, idle_ms, n_layer, row_bytes;
