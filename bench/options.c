@@ -25,12 +25,15 @@ static const char help_options[] =
     "       bench/run store [--keys] [--store MIB]\n"
     "\n"
     "Replays requests against the slots of an inference server, on a virtual clock, and shows where K/V memory\n"
-    "goes under four policies: eager (cleared when created), demand (touched on use, never returned), seed (grows\n"
-    "by powers of two, shrinks when the next request comes) and kvlazy. Prints the micro figures and the memory\n"
+    "goes under five policies: eager (cleared when created), demand (touched on use, never returned), seed (grows\n"
+    "by powers of two, shrinks when the next request comes), kvlazy, and kvlazy+store, with a prefix store that a\n"
+    "request is loaded from when it takes its slot, and saved to when it ends. Prints the micro figures and the memory\n"
     "table, and draws resident memory over time. Rows are really written; figures are measured in this run.\n"
     "\n"
     "  --trace FILE      CSV with the columns TIMESTAMP,ContextTokens,GeneratedTokens; TIMESTAMP is\n"
-    "                    \"2023-11-16 18:17:03.97\" or seconds. Default: a built-in trace of 45 minutes\n"
+    "                    \"2023-11-16 18:17:03.97\" or seconds. Default: a built-in trace of 45 minutes. Or with\n"
+    "                    the columns timestamp_ms,input_length,output_length,hash_ids: ids of blocks of 512 tokens\n"
+    "                    in the last one say which prefixes are equal, and --shared says nothing\n"
     "  --take 1/N        only every N-th request: a cluster's trace thinned to one machine (1/1)\n"
     "  --plot FILE       where the PNG goes (build/bench/memory.png; with --keys: none)\n"
     "  --keys            one key=value per line on stdout and nothing else. Without --trace no trace_* keys\n"
@@ -64,7 +67,9 @@ static const char help_words[] =
     "Columns: average, peak and end are resident MiB (end: after two idle times of silence). \"first token\" is the\n"
     "memory work before it, per request: wall time of all calls to the policy from the request's begin to the end\n"
     "of its prefill, page faults, clearing and the row writes themselves included, waiting and create left out.\n"
-    "\"recomputed\" counts tokens of the shared prompt that a slot had, lost to eviction, and prefilled again.\n"
+    "\"recomputed\" counts tokens of prompts that some slot computed before and that were computed again, \"prefilled\"\n"
+    "is the part of all tokens of prompts that was computed. The store of kvlazy+store is in memory and saves whole\n"
+    "blocks of 64 tokens of every request, its answer with it.\n"
     "\n"
     "cells: what the operations on cells cost beside a baseline of sets and maps per cell (ordered trees), what a\n"
     "mask costs beside memset of its bytes, and the bytes of metadata a cell; nothing else is measured then.\n"
@@ -95,7 +100,8 @@ static const char help_words[] =
     "\n"
     "The micro figures are of the default geometry whatever the options say.\n"
     "Public traces of this form: Azure LLM inference traces 2023, AzurePublicDataset, CC-BY 4.0\n"
-    "(Patel et al., Splitwise, ISCA 2024). Exit: 0; 1 when something failed; 2 for a bad option or trace.\n";
+    "(Patel et al., Splitwise, ISCA 2024); Mooncake traces, kvcache-ai/Mooncake, Apache-2.0 (Qin et al., FAST 2025),\n"
+    "their hash_ids as one column. Exit: 0; 1 when something failed; 2 for a bad option or trace.\n";
 
 void bench_config_default(struct bench_config *config)
 {
