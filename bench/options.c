@@ -62,7 +62,8 @@ static const char help_options[] =
 
 static const char help_words[] =
     "Requests wait for a slot; the one that has rested longest takes the next. Contexts are cut to kv-size - 1100.\n"
-    "A slot keeps what it holds until its next request, which reuses what is left of the shared prompt.\n"
+    "A slot keeps what it holds until its next request, which reuses what is left of the tokens they share. Where the\n"
+    "trace has hash_ids, a slot that had at least half of the prompt goes before one that has rested longer.\n"
     "\n"
     "Columns: average, peak and end are resident MiB (end: after two idle times of silence). \"first token\" is the\n"
     "memory work before it, per request: wall time of all calls to the policy from the request's begin to the end\n"

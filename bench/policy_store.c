@@ -140,6 +140,12 @@ static int store_create(struct policy_state **out, const struct bench_config *co
     return 0;
 }
 
+/* With --shrink whole nothing is stored, and a request goes on without. */
+static bool is_served(int status)
+{
+    return status == KVLAZY_OK || status == KVLAZY_ENOTSUP;
+}
+
 static int store_begin(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n_prompt,
                        uint32_t limit, uint32_t *kept)
 {
@@ -150,7 +156,7 @@ static int store_begin(struct policy_state *state, uint32_t slot, const int32_t 
     }
     int status = kvlazy_store_load(state->store, bench_kvlazy_cache(state->lazy), (kvlazy_seq_id)slot, &prompt, *kept,
                                    NO_HURRY_MS, kept);
-    return status == KVLAZY_OK ? 0 : library_error("kvlazy_store_load", status);
+    return is_served(status) ? 0 : library_error("kvlazy_store_load", status);
 }
 
 static int store_step(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t pos, uint32_t n)
@@ -171,7 +177,8 @@ static int save(struct policy_state *state, uint32_t slot)
     int status = kvlazy_store_save(state->store, bench_kvlazy_cache(state->lazy), (kvlazy_seq_id)slot, &prompt,
                                    NO_HURRY_MS, &n_saved);
     here->waits = n_saved < here->n / BLOCK_TOKENS * BLOCK_TOKENS;
-    return status == KVLAZY_OK ? 0 : library_error("kvlazy_store_save", status);
+    here->waits = here->waits && status == KVLAZY_OK;
+    return is_served(status) ? 0 : library_error("kvlazy_store_save", status);
 }
 
 static int store_finish(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n)
