@@ -123,11 +123,23 @@ void bench_rows_write(const struct bench_rows *rows, uint32_t n_tensor, uint32_t
     }
 }
 
-bool bench_rows_hold(const struct bench_rows *rows, uint32_t n_tensor, uint32_t stream, uint32_t cell, uint32_t pos)
+/* The row of a token is the same in every stream, since it may have been computed in another one. */
+void bench_rows_write_tokens(const struct bench_rows *rows, uint32_t n_tensor, uint32_t stream, const uint32_t *cell,
+                             const int32_t *token, uint32_t n)
+{
+    for (uint32_t t = 0; t < n_tensor; t++) {
+        unsigned char *base = rows[t].data + stream * rows[t].stream_stride;
+        for (uint32_t i = 0; i < n; i++) {
+            memset(base + cell[i] * rows[t].row_bytes, row_byte(0, t, (uint32_t)token[i]), rows[t].row_bytes);
+        }
+    }
+}
+
+bool bench_rows_hold(const struct bench_rows *rows, uint32_t n_tensor, uint32_t stream, uint32_t cell, int32_t token)
 {
     for (uint32_t t = 0; t < n_tensor; t++) {
         const unsigned char *row = rows[t].data + stream * rows[t].stream_stride + cell * rows[t].row_bytes;
-        unsigned char byte = row_byte(stream, t, pos);
+        unsigned char byte = row_byte(0, t, (uint32_t)token);
         if (row[0] != byte || row[rows[t].row_bytes - 1] != byte) {
             return false;
         }

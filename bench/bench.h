@@ -19,6 +19,7 @@ struct bench_config {
     bool keys, micro, replay;
     const char *part; /* the figures of this part, "cells" for instance, and nothing else; NULL: all but the parts */
     uint64_t state_bytes; /* of rows in a state; 0: as many as are measured */
+    uint64_t store_bytes; /* of rows in a store; the same */
     bool seed_slot_clock; /* the seed policy has an idle clock a slot, not one for the cache */
     uint32_t take;        /* every take-th request of the trace */
     uint32_t n_slot, kv_size, kv_initial, idle_ms, n_layer, row_bytes;
@@ -96,7 +97,10 @@ struct bench_rows {
 /** Writes the rows of n tokens at positions pos, pos + 1, … into cells cell[0 … n-1] of every tensor. */
 void bench_rows_write(const struct bench_rows *rows, uint32_t n_tensor, uint32_t stream, const uint32_t *cell,
                       uint32_t pos, uint32_t n);
-/** Whether the row of position pos still lies in that cell of every tensor, by its first and last byte. */
-bool bench_rows_hold(const struct bench_rows *rows, uint32_t n_tensor, uint32_t stream, uint32_t cell, uint32_t pos);
+/** Writes the rows of n tokens, whichever stream they are in, into cells cell[0 … n-1] of every tensor. */
+void bench_rows_write_tokens(const struct bench_rows *rows, uint32_t n_tensor, uint32_t stream, const uint32_t *cell,
+                             const int32_t *token, uint32_t n);
+/** Whether the row of a token lies in that cell of every tensor, by its first and last byte. */
+bool bench_rows_hold(const struct bench_rows *rows, uint32_t n_tensor, uint32_t stream, uint32_t cell, int32_t token);
 
 #endif

@@ -72,7 +72,7 @@ static void draw_progress(const struct comparison *comparison, bool last)
     enum { WIDTH = 24 };
     double end_us = (double)comparison->grid.n_sample * (double)comparison->grid.step_us;
     double part = 0;
-    char text[160] = "";
+    char text[200] = "";
     for (int i = 0; i < COMPARISON_POLICIES; i++) {
         const struct replay_result *result = comparison->result[i];
         double here = result->done ? 1 : (double)result->clock_us / end_us;
@@ -151,7 +151,8 @@ int comparison_run(struct comparison *comparison, const struct bench_config *con
         .policy = {[COMPARISON_EAGER] = &policy_eager,
                    [COMPARISON_DEMAND] = &policy_demand,
                    [COMPARISON_SEED] = &policy_seed,
-                   [COMPARISON_KVLAZY] = &policy_kvlazy},
+                   [COMPARISON_KVLAZY] = &policy_kvlazy,
+                   [COMPARISON_STORE] = &policy_store},
     };
     uint64_t reserved_bytes = bench_tensor_bytes(config) * bench_tensors(config);
     uint64_t available_bytes = bench_available_bytes();

@@ -8,6 +8,7 @@
 #include "micro.h"
 #include "scale.h"
 #include "state.h"
+#include "store.h"
 #include "tensors.h"
 
 #include <stdio.h>
@@ -53,6 +54,13 @@ static const struct measure state[] = {
     {"others", state_others}, {"engine", state_engine},
 };
 
+static const struct measure store[] = {
+    {"files", store_file},
+    {"hooks", store_hook},
+    {"opening", store_opening},
+    {"engine", store_engine},
+};
+
 #define PART(name)                                    \
     {                                                 \
 #name, name, sizeof(name) / sizeof((name)[0]) \
@@ -62,7 +70,7 @@ static const struct part {
     const char *name;
     const struct measure *measure;
     size_t n;
-} parts[] = {PART(cells), PART(tensors), PART(idle), PART(scale), PART(state)};
+} parts[] = {PART(cells), PART(tensors), PART(idle), PART(scale), PART(state), PART(store)};
 
 static const struct part *find_part(const char *name)
 {

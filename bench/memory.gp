@@ -22,7 +22,8 @@ label(name, mib) = sprintf('%s (average %.0f MiB)', name, mib)
 plot data using 1:2 with lines lw 2 lc rgb '#999999' title label('eager', eager_mib), \
      '' using 1:4 with lines lw 1.5 lc rgb '#d95f02' title label('seed', seed_mib), \
      '' using 1:3 with lines lw 2 lc rgb '#7570b3' title label('demand', demand_mib), \
-     '' using 1:5 with lines lw 2.5 lc rgb '#1b9e77' title label('kvlazy', kvlazy_mib)
+     '' using 1:5 with lines lw 2.5 lc rgb '#1b9e77' title label('kvlazy', kvlazy_mib), \
+     '' using 1:6 with lines lw 1.5 dt '-' lc rgb '#08306b' title label('kvlazy+store', store_mib)
 
 set print '-'
 print plot_path

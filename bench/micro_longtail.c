@@ -22,11 +22,13 @@ struct longtail {
     uint64_t want_bytes, first_bytes; /* resident wanted; and when the long prompt was dropped */
 };
 
+static const int32_t token[8192]; /* which they are matters to nothing here */
+
 static int prefill(struct longtail *tail, uint32_t n)
 {
     for (uint32_t pos = 0; pos < n; pos += tail->geometry.ubatch_tokens) {
         uint32_t left = n - pos, here = left < tail->geometry.ubatch_tokens ? left : tail->geometry.ubatch_tokens;
-        if (policy_kvlazy.step(tail->state, 0, pos, here) != 0) {
+        if (policy_kvlazy.step(tail->state, 0, token, pos, here) != 0) {
             return -1;
         }
         tail->now_us += UINT64_C(1000000) * here / tail->geometry.prefill_per_s;
@@ -61,7 +63,7 @@ static int is_back(struct longtail *tail)
 static int longtail_run(struct longtail *tail)
 {
     uint32_t kept;
-    if (policy_kvlazy.begin(tail->state, 0, 0, &kept) != 0 || prefill(tail, LONG_TOKENS) != 0 ||
+    if (policy_kvlazy.begin(tail->state, 0, token, LONG_TOKENS, 0, &kept) != 0 || prefill(tail, LONG_TOKENS) != 0 ||
         policy_kvlazy.resident(tail->state, &tail->first_bytes) != 0) {
         return -1;
     }
@@ -82,7 +84,8 @@ static int longtail_run(struct longtail *tail)
             }
         }
         tail->now_us = at_us;
-        if (policy_kvlazy.begin(tail->state, 0, 0, &kept) != 0 || prefill(tail, SHORT_TOKENS) != 0) {
+        if (policy_kvlazy.begin(tail->state, 0, token, SHORT_TOKENS, 0, &kept) != 0 ||
+            prefill(tail, SHORT_TOKENS) != 0) {
             return -1;
         }
         int back = is_back(tail);

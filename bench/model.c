@@ -136,8 +136,10 @@ static int tight_create(struct policy_state **out, const struct bench_config *co
     return status;
 }
 
-static int model_begin(struct policy_state *state, uint32_t slot, uint32_t limit, uint32_t *kept)
+static int model_begin(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n_prompt,
+                       uint32_t limit, uint32_t *kept)
 {
+    (void)token, (void)n_prompt;
     struct model_slot *here = &state->slot[slot];
     if (model_age(state, here) != 0 || model_cut(here, limit, *state->now_us / 1000) != 0) {
         return -1;
@@ -146,8 +148,9 @@ static int model_begin(struct policy_state *state, uint32_t slot, uint32_t limit
     return 0;
 }
 
-static int model_step(struct policy_state *state, uint32_t slot, uint32_t pos, uint32_t n)
+static int model_step(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t pos, uint32_t n)
 {
+    (void)token;
     struct model_slot *here = &state->slot[slot];
     if (pos != here->n_live || n > state->config->kv_size - pos) {
         return bench_error("a batch at position %u of a slot that holds %u", pos, here->n_live);

@@ -22,14 +22,18 @@ static const char help_options[] =
     "       bench/run idle [--keys]\n"
     "       bench/run scale [--keys]\n"
     "       bench/run state [--keys] [--state MIB]\n"
+    "       bench/run store [--keys] [--store MIB]\n"
     "\n"
     "Replays requests against the slots of an inference server, on a virtual clock, and shows where K/V memory\n"
-    "goes under four policies: eager (cleared when created), demand (touched on use, never returned), seed (grows\n"
-    "by powers of two, shrinks when the next request comes) and kvlazy. Prints the micro figures and the memory\n"
+    "goes under five policies: eager (cleared when created), demand (touched on use, never returned), seed (grows\n"
+    "by powers of two, shrinks when the next request comes), kvlazy, and kvlazy+store, with a prefix store that a\n"
+    "request is loaded from when it takes its slot, and saved to when it ends. Prints the micro figures and the memory\n"
     "table, and draws resident memory over time. Rows are really written; figures are measured in this run.\n"
     "\n"
     "  --trace FILE      CSV with the columns TIMESTAMP,ContextTokens,GeneratedTokens; TIMESTAMP is\n"
-    "                    \"2023-11-16 18:17:03.97\" or seconds. Default: a built-in trace of 45 minutes\n"
+    "                    \"2023-11-16 18:17:03.97\" or seconds. Default: a built-in trace of 45 minutes. Or with\n"
+    "                    the columns timestamp_ms,input_length,output_length,hash_ids: ids of blocks of 512 tokens\n"
+    "                    in the last one say which prefixes are equal, and --shared says nothing\n"
     "  --take 1/N        only every N-th request: a cluster's trace thinned to one machine (1/1)\n"
     "  --plot FILE       where the PNG goes (build/bench/memory.png; with --keys: none)\n"
     "  --keys            one key=value per line on stdout and nothing else. Without --trace no trace_* keys\n"
@@ -58,12 +62,15 @@ static const char help_options[] =
 
 static const char help_words[] =
     "Requests wait for a slot; the one that has rested longest takes the next. Contexts are cut to kv-size - 1100.\n"
-    "A slot keeps what it holds until its next request, which reuses what is left of the shared prompt.\n"
+    "A slot keeps what it holds until its next request, which reuses what is left of the tokens they share. Where the\n"
+    "trace has hash_ids, a slot that had at least half of the prompt goes before one that has rested longer.\n"
     "\n"
     "Columns: average, peak and end are resident MiB (end: after two idle times of silence). \"first token\" is the\n"
     "memory work before it, per request: wall time of all calls to the policy from the request's begin to the end\n"
     "of its prefill, page faults, clearing and the row writes themselves included, waiting and create left out.\n"
-    "\"recomputed\" counts tokens of the shared prompt that a slot had, lost to eviction, and prefilled again.\n"
+    "\"recomputed\" counts tokens of prompts that some slot computed before and that were computed again, \"prefilled\"\n"
+    "is the part of all tokens of prompts that was computed. The store of kvlazy+store is in memory and saves whole\n"
+    "blocks of 64 tokens of every request, its answer with it.\n"
     "\n"
     "cells: what the operations on cells cost beside a baseline of sets and maps per cell (ordered trees), what a\n"
     "mask costs beside memset of its bytes, and the bytes of metadata a cell; nothing else is measured then.\n"
@@ -87,9 +94,15 @@ static const char help_words[] =
     "else\n"
     "changes, and whether the reference engine goes on with the same bits; nothing else is measured then.\n"
     "\n"
+    "store: what a prefix costs that is saved to a directory and loaded, cold, beside a plain write that is flushed\n"
+    "and a plain read, of --store MiB of rows (1024); what a hook waits meanwhile, what stays in the page cache, how\n"
+    "long a directory of 10,000 blobs takes to open, and whether the reference engine goes on with the same bits;\n"
+    "nothing else is measured then.\n"
+    "\n"
     "The micro figures are of the default geometry whatever the options say.\n"
     "Public traces of this form: Azure LLM inference traces 2023, AzurePublicDataset, CC-BY 4.0\n"
-    "(Patel et al., Splitwise, ISCA 2024). Exit: 0; 1 when something failed; 2 for a bad option or trace.\n";
+    "(Patel et al., Splitwise, ISCA 2024); Mooncake traces, kvcache-ai/Mooncake, Apache-2.0 (Qin et al., FAST 2025),\n"
+    "their hash_ids as one column. Exit: 0; 1 when something failed; 2 for a bad option or trace.\n";
 
 void bench_config_default(struct bench_config *config)
 {
@@ -138,6 +151,7 @@ enum {
     OPTION_BUDGET,
     OPTION_POLL,
     OPTION_STATE,
+    OPTION_STORE,
 };
 
 static const struct option options[] = {
@@ -166,6 +180,7 @@ static const struct option options[] = {
     {"budget", required_argument, NULL, OPTION_BUDGET},
     {"poll", required_argument, NULL, OPTION_POLL},
     {"state", required_argument, NULL, OPTION_STATE},
+    {"store", required_argument, NULL, OPTION_STORE},
     {NULL, 0, NULL, 0},
 };
 
@@ -316,6 +331,9 @@ static void read_option(struct bench_config *config, int option, const char *tex
         break;
     case OPTION_STATE:
         config->state_bytes = (uint64_t)read_number(option, text, 8, 1 << 20) << 20;
+        break;
+    case OPTION_STORE:
+        config->store_bytes = (uint64_t)read_number(option, text, 8, 1 << 20) << 20;
         break;
     default: /* getopt said what was wrong */
         fprintf(stderr, "bench: see bench/run --help\n");

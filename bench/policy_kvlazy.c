@@ -62,6 +62,8 @@ int bench_kvlazy_create(kvlazy_cache **cache, const struct bench_config *config,
     params.keep_tokens = config->keep_tokens;
     params.shrink = config->shrink;
     params.budget_bytes = config->budget_bytes;
+    params.model_tag = "bench";
+    params.model_tag_bytes = 5;
     int status = kvlazy_create(&params, cache);
     free(layers);
     return status == KVLAZY_OK ? 0 : library_error("kvlazy_create", status);
@@ -124,8 +126,10 @@ static int lazy_create(struct policy_state **out, const struct bench_config *con
     return 0;
 }
 
-static int lazy_begin(struct policy_state *state, uint32_t slot, uint32_t limit, uint32_t *kept)
+static int lazy_begin(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n_prompt,
+                      uint32_t limit, uint32_t *kept)
 {
+    (void)token, (void)n_prompt;
     int status = kvlazy_init_batch(state->cache);
     if (status != KVLAZY_OK) {
         return library_error("kvlazy_init_batch", status);
@@ -154,7 +158,7 @@ static bool drop_resting(struct policy_state *state)
     return oldest < state->config->n_slot && kvlazy_seq_rm(state->cache, (kvlazy_seq_id)oldest, -1, -1) == KVLAZY_OK;
 }
 
-static int lazy_step(struct policy_state *state, uint32_t slot, uint32_t pos, uint32_t n)
+static int lazy_step(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t pos, uint32_t n)
 {
     kvlazy_slot place;
     for (uint32_t i = 0; i < n; i++) {
@@ -176,7 +180,7 @@ static int lazy_step(struct policy_state *state, uint32_t slot, uint32_t pos, ui
     }
     status = kvlazy_apply_ubatch(state->cache, &place, &ubatch);
     if (status == KVLAZY_OK) {
-        bench_rows_write(state->rows, state->n_tensor, slot, place.cell, pos, n);
+        bench_rows_write_tokens(state->rows, state->n_tensor, slot, place.cell, token + pos, n);
     }
     int ended = kvlazy_end_batch(state->cache);
     if (status != KVLAZY_OK) {
@@ -185,7 +189,7 @@ static int lazy_step(struct policy_state *state, uint32_t slot, uint32_t pos, ui
     return ended == KVLAZY_OK ? 0 : library_error("kvlazy_end_batch", ended);
 }
 
-static int lazy_verify(struct policy_state *state, uint32_t slot, uint32_t n)
+static int lazy_verify(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n)
 {
     kvlazy_cells_view view = {.struct_size = sizeof(view)};
     int status = kvlazy_cells(state->cache, slot, &view);
@@ -203,7 +207,7 @@ static int lazy_verify(struct policy_state *state, uint32_t slot, uint32_t n)
         return bench_error("slot %u should hold %u tokens, its cells show %u", slot, n, n_found);
     }
     for (uint32_t pos = 0; pos < n; pos++) {
-        if (!bench_rows_hold(state->rows, state->n_tensor, slot, state->cell_of[pos], pos)) {
+        if (!bench_rows_hold(state->rows, state->n_tensor, slot, state->cell_of[pos], token[pos])) {
             return bench_error("slot %u lost the row of position %u", slot, pos);
         }
     }
@@ -231,8 +235,14 @@ static int lazy_resident(struct policy_state *state, uint64_t *bytes)
     return status == KVLAZY_OK ? 0 : library_error("kvlazy_resident", status);
 }
 
+kvlazy_cache *bench_kvlazy_cache(struct policy_state *state)
+{
+    return state->cache;
+}
+
 const struct policy policy_kvlazy = {
     .name = "kvlazy",
+    .key = "kvlazy",
     .create = lazy_create,
     .destroy = lazy_destroy,
     .begin = lazy_begin,

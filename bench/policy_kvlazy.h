@@ -15,4 +15,7 @@ int bench_kvlazy_create(kvlazy_cache **cache, const struct bench_config *config,
 /** Fills rows[n_tensor]: K of layer 0, V of layer 0, K of layer 1, … 0 or -1. */
 int bench_kvlazy_rows(const kvlazy_cache *cache, const struct bench_config *config, struct bench_rows *rows);
 
+/** The cache behind a state of policy_kvlazy. */
+kvlazy_cache *bench_kvlazy_cache(struct policy_state *state);
+
 #endif

@@ -92,8 +92,10 @@ static void plain_clear(struct policy_state *state, uint32_t slot, uint32_t cell
     }
 }
 
-static int plain_begin(struct policy_state *state, uint32_t slot, uint32_t limit, uint32_t *kept)
+static int plain_begin(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n_prompt,
+                       uint32_t limit, uint32_t *kept)
 {
+    (void)token, (void)n_prompt;
     struct plain_slot *here = &state->slot[slot];
     if (here->held_cells > limit) {
         here->held_cells = limit;
@@ -102,22 +104,22 @@ static int plain_begin(struct policy_state *state, uint32_t slot, uint32_t limit
     return 0;
 }
 
-static int plain_step(struct policy_state *state, uint32_t slot, uint32_t pos, uint32_t n)
+static int plain_step(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t pos, uint32_t n)
 {
     struct plain_slot *here = &state->slot[slot];
     if (pos != here->held_cells || n > state->config->kv_size - pos) {
         return bench_error("a batch at position %u of a slot that holds %u", pos, here->held_cells);
     }
-    bench_rows_write(state->rows, state->n_tensor, slot, state->cell + pos, pos, n);
+    bench_rows_write_tokens(state->rows, state->n_tensor, slot, state->cell + pos, token + pos, n);
     here->held_cells = pos + n;
     here->last_ms = state->last_ms = *state->now_us / 1000;
     return 0;
 }
 
-static int plain_verify(struct policy_state *state, uint32_t slot, uint32_t n)
+static int plain_verify(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n)
 {
     for (uint32_t pos = 0; pos < n; pos++) {
-        if (!bench_rows_hold(state->rows, state->n_tensor, slot, pos, pos)) {
+        if (!bench_rows_hold(state->rows, state->n_tensor, slot, pos, token[pos])) {
             return bench_error("slot %u lost the row of position %u", slot, pos);
         }
     }
@@ -169,7 +171,8 @@ static int seed_return(struct policy_state *state, uint32_t slot, uint32_t cell,
     return 0;
 }
 
-static int seed_begin(struct policy_state *state, uint32_t slot, uint32_t limit, uint32_t *kept)
+static int seed_begin(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n_prompt,
+                      uint32_t limit, uint32_t *kept)
 {
     struct plain_slot *here = &state->slot[slot];
     uint32_t initial = bench_initial(state->config), idle_ms = state->config->idle_ms;
@@ -181,10 +184,10 @@ static int seed_begin(struct policy_state *state, uint32_t slot, uint32_t limit,
         here->cap_cells = initial;
         here->held_cells = here->held_cells < initial ? here->held_cells : initial;
     }
-    return plain_begin(state, slot, limit, kept);
+    return plain_begin(state, slot, token, n_prompt, limit, kept);
 }
 
-static int seed_step(struct policy_state *state, uint32_t slot, uint32_t pos, uint32_t n)
+static int seed_step(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t pos, uint32_t n)
 {
     struct plain_slot *here = &state->slot[slot];
     if (pos + n > here->cap_cells) {
@@ -196,11 +199,12 @@ static int seed_step(struct policy_state *state, uint32_t slot, uint32_t pos, ui
         plain_clear(state, slot, here->cap_cells, cap);
         here->cap_cells = cap;
     }
-    return plain_step(state, slot, pos, n);
+    return plain_step(state, slot, token, pos, n);
 }
 
 const struct policy policy_eager = {
     .name = "eager",
+    .key = "eager",
     .create = eager_create,
     .destroy = plain_destroy,
     .begin = plain_begin,
@@ -211,6 +215,7 @@ const struct policy policy_eager = {
 
 const struct policy policy_demand = {
     .name = "demand",
+    .key = "demand",
     .create = plain_create,
     .destroy = plain_destroy,
     .begin = plain_begin,
@@ -221,6 +226,7 @@ const struct policy policy_demand = {
 
 const struct policy policy_seed = {
     .name = "seed",
+    .key = "seed",
     .create = seed_create,
     .destroy = plain_destroy,
     .begin = seed_begin,

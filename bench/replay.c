@@ -5,15 +5,18 @@
  * memory is the policy's.
  *
  * A request waits for a slot; the slot that has rested longest takes it (one that was never used has rested
- * for ever; then the lowest). Its context is cut to kv_size - 1100 tokens. Of what the slot still holds, the
- * prompt shared by all requests is reused, the rest dropped. Prefill goes in ubatches, then one token a step;
- * a step happens, memory and rows, when its compute begins. Afterwards the slot keeps what it has.
+ * for ever; then the lowest). Where the trace says which prefixes are equal, a slot is preferred that had at least half
+ * of the prompt. Its context is cut to kv_size - 1100 tokens. Of what the slot still holds, the tokens that are those
+ * of the prompt are reused, the rest dropped. Prefill goes in ubatches, then one token a step; a step happens, memory
+ * and rows, when its compute begins. Afterwards the slot keeps what it has.
  *
  * Memory work before the first token: the wall time of `begin` and of every prefill step of a request (calls
  * of the policy, page faults, clearing, the row writes), and of a poll while the request is in prefill.
  * Creating comes before all requests and is told apart; waiting for a slot is not memory work.
  */
 #include "replay.h"
+
+#include "replay_tokens.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +35,8 @@ struct replay_slot {
     uint64_t at_us;       /* free: since when. Else: when the next step begins */
     uint32_t pos;         /* tokens of this request in the slot */
     uint32_t prompt, end; /* where prefill and decode stop */
-    uint32_t had_shared;  /* tokens of the shared prompt that its last request left here */
+    int32_t *token;       /* [kv_size]: of this request, or of the last one, */
+    uint32_t n_token;     /* … its answer with them */
 };
 
 struct replay {
@@ -43,6 +47,8 @@ struct replay {
     const struct replay_grid *grid;
     struct replay_result *result;
     struct replay_slot *slot;
+    struct token_book book;
+    int32_t *token; /* [kv_size]: of the request that begins next */
     uint64_t now_us, poll_at_us;
     size_t next_request, first_waiting; /* requests [first_waiting, next_request) wait */
     bool changed;                       /* since the last sample */
@@ -128,10 +134,40 @@ static int replay_advance(struct replay *replay, uint64_t end_us)
     return 0;
 }
 
+/* The tokens of the request that begins next. Returns how many are its prompt. */
+static uint32_t replay_prompt(struct replay *replay, size_t i, uint32_t *end)
+{
+    const struct request *request = &replay->trace->request[i];
+    uint32_t kv_size = replay->config->kv_size;
+    uint32_t n_prompt = least(request->context_tokens, kv_size - BENCH_ANSWER_CELLS);
+    *end = n_prompt + least(request->generated_tokens, kv_size - n_prompt);
+    tokens_of(&replay->book, i, n_prompt, *end, replay->token);
+    return n_prompt;
+}
+
+/* The free slot that had most of the next prompt, and at least half of it; NULL: none. */
+static struct replay_slot *replay_fittest(struct replay *replay)
+{
+    struct replay_slot *best = NULL;
+    uint32_t end, n_prompt = replay_prompt(replay, replay->first_waiting, &end), most = 0;
+    for (uint32_t s = 0; s < replay->config->n_slot; s++) {
+        struct replay_slot *slot = &replay->slot[s];
+        uint32_t n = tokens_common(slot->token, slot->n_token, replay->token, n_prompt);
+        if (slot->phase == SLOT_FREE && n > most && n >= n_prompt - n) {
+            best = slot;
+            most = n;
+        }
+    }
+    return best;
+}
+
 /* The slot that takes the next request: free, and resting longest; NULL: all are busy. */
 static struct replay_slot *replay_freest(struct replay *replay)
 {
-    struct replay_slot *best = NULL;
+    struct replay_slot *best = replay->trace->block != NULL ? replay_fittest(replay) : NULL;
+    if (best != NULL) {
+        return best;
+    }
     for (uint32_t s = 0; s < replay->config->n_slot; s++) {
         struct replay_slot *slot = &replay->slot[s];
         if (slot->phase != SLOT_FREE) {
@@ -144,23 +180,23 @@ static struct replay_slot *replay_freest(struct replay *replay)
     return best;
 }
 
-static int replay_begin(struct replay *replay, struct replay_slot *slot, const struct request *request)
+static int replay_begin(struct replay *replay, struct replay_slot *slot, size_t request)
 {
-    const struct bench_config *config = replay->config;
     uint32_t s = (uint32_t)(slot - replay->slot), kept = 0;
-    slot->prompt = least(request->context_tokens, config->kv_size - BENCH_ANSWER_CELLS);
-    slot->end = slot->prompt + least(request->generated_tokens, config->kv_size - slot->prompt);
-    uint32_t limit = least(config->shared_tokens, slot->prompt - 1); /* the last token is always computed */
+    slot->prompt = replay_prompt(replay, request, &slot->end);
+    uint32_t limit = tokens_common(slot->token, slot->n_token, replay->token, slot->prompt);
+    limit = least(limit, slot->prompt - 1); /* the last token is always computed */
+    memcpy(slot->token, replay->token, slot->end * sizeof(*slot->token));
+    slot->n_token = slot->end;
     uint64_t start_ns = bench_now_ns();
-    if (replay->policy->begin(replay->state, s, limit, &kept) != 0) {
+    if (replay->policy->begin(replay->state, s, slot->token, slot->prompt, limit, &kept) != 0) {
         return -1;
     }
     replay->result->first_token_ns += bench_now_ns() - start_ns;
-    if (replay->policy->verify != NULL && replay->policy->verify(replay->state, s, kept) != 0) {
+    if (replay->policy->verify != NULL && replay->policy->verify(replay->state, s, slot->token, kept) != 0) {
         return -1;
     }
-    replay->result->recomputed_tokens += least(slot->had_shared, limit) - kept;
-    slot->had_shared = least(config->shared_tokens, slot->end);
+    replay->result->prompt_tokens += slot->prompt;
     slot->phase = SLOT_PREFILL;
     slot->used = true;
     slot->pos = kept;
@@ -176,11 +212,13 @@ static int replay_step(struct replay *replay, struct replay_slot *slot)
     bool prefill = slot->phase == SLOT_PREFILL;
     uint32_t n = prefill ? least(slot->prompt - slot->pos, config->ubatch_tokens) : 1;
     uint64_t start_ns = bench_now_ns();
-    if (replay->policy->step(replay->state, (uint32_t)(slot - replay->slot), slot->pos, n) != 0) {
+    if (replay->policy->step(replay->state, (uint32_t)(slot - replay->slot), slot->token, slot->pos, n) != 0) {
         return -1;
     }
     if (prefill) {
         replay->result->first_token_ns += bench_now_ns() - start_ns;
+        replay->result->prefilled_tokens += n;
+        replay->result->recomputed_tokens += tokens_note(&replay->book, slot->token + slot->pos, n);
     }
     replay->result->written_tokens += n;
     replay->changed = true;
@@ -199,7 +237,11 @@ static int replay_finish(struct replay *replay, struct replay_slot *slot)
     slot->at_us = replay->now_us;
     replay->result->n_request++;
     replay->result->last_token_us = replay->now_us;
-    return replay->grid->n_sample == 0 ? 0 : replay_sample(replay);
+    if (replay->grid->n_sample != 0 && replay_sample(replay) != 0) {
+        return -1;
+    }
+    uint32_t s = (uint32_t)(slot - replay->slot);
+    return replay->policy->finish == NULL ? 0 : replay->policy->finish(replay->state, s, slot->token, slot->pos);
 }
 
 static uint64_t replay_next_event(const struct replay *replay)
@@ -232,7 +274,7 @@ static int replay_instant(struct replay *replay)
         replay->next_request++;
     }
     while (replay->first_waiting < replay->next_request && (slot = replay_freest(replay)) != NULL) {
-        if (replay_begin(replay, slot, &replay->trace->request[replay->first_waiting++]) != 0) {
+        if (replay_begin(replay, slot, replay->first_waiting++) != 0) {
             return -1;
         }
         if (replay_step(replay, slot) != 0) {
@@ -264,6 +306,33 @@ static int replay_serve(struct replay *replay)
     }
 }
 
+static void replay_close(struct replay *replay)
+{
+    for (uint32_t s = 0; replay->slot != NULL && s < replay->config->n_slot; s++) {
+        free(replay->slot[s].token);
+    }
+    free(replay->slot);
+    free(replay->token);
+    tokens_close(&replay->book);
+}
+
+/* replay_close in any case. */
+static int replay_open(struct replay *replay)
+{
+    uint32_t n_slot = replay->config->n_slot, kv_size = replay->config->kv_size;
+    if (tokens_open(&replay->book, replay->config, replay->trace) != 0) {
+        return -1;
+    }
+    replay->slot = calloc(n_slot, sizeof(*replay->slot));
+    replay->token = reallocarray(NULL, kv_size, sizeof(*replay->token));
+    bool good = replay->slot != NULL && replay->token != NULL;
+    for (uint32_t s = 0; good && s < n_slot; s++) {
+        replay->slot[s].token = reallocarray(NULL, kv_size, sizeof(*replay->token));
+        good = replay->slot[s].token != NULL;
+    }
+    return good ? 0 : bench_error("out of memory");
+}
+
 int replay_run(const struct bench_config *config, const struct trace *trace, const struct policy *policy,
                const struct replay_grid *grid, struct replay_result *result)
 {
@@ -276,18 +345,18 @@ int replay_run(const struct bench_config *config, const struct trace *trace, con
         .poll_at_us = UINT64_MAX,
         .changed = true,
     };
-    replay.slot = calloc(config->n_slot, sizeof(*replay.slot));
-    if (replay.slot == NULL) {
-        return bench_error("out of memory");
-    }
+    int status = replay_open(&replay);
     uint64_t start_ns = bench_now_ns();
-    int status = policy->create(&replay.state, config, &replay.now_us);
+    status = status == 0 ? policy->create(&replay.state, config, &replay.now_us) : status;
     if (status == 0) {
         result->create_ns = bench_now_ns() - start_ns;
         status = replay_serve(&replay);
+        if (policy->stored != NULL) {
+            policy->stored(replay.state, &result->stored);
+        }
         policy->destroy(replay.state);
     }
-    free(replay.slot);
+    replay_close(&replay);
     return status;
 }
 

@@ -19,7 +19,9 @@ struct replay_result {
     /* what the policy cost */
     uint64_t create_ns;
     uint64_t first_token_ns;    /* sum over requests of the memory work before their first token */
-    uint64_t recomputed_tokens; /* of the shared prefix: held once, evicted, prefilled again */
+    uint64_t recomputed_tokens; /* of prompts: some slot computed them before */
+    uint64_t prompt_tokens, prefilled_tokens;
+    struct policy_stored stored;
     uint64_t written_tokens;
     uint64_t peak_bytes, last_token_us, wall_ns;
     uint32_t n_request;
@@ -52,6 +54,7 @@ enum {
     COMPARISON_DEMAND,
     COMPARISON_SEED,
     COMPARISON_KVLAZY,
+    COMPARISON_STORE,
     COMPARISON_POLICIES,
 };
 

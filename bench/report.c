@@ -96,6 +96,16 @@ static double end_mib(const struct replay_result *result)
     return result->n_sample == 0 ? 0 : mib(result->sample[result->n_sample - 1]);
 }
 
+static double prefilled_share(const struct replay_result *result)
+{
+    return result->prompt_tokens == 0 ? 0 : (double)result->prefilled_tokens / (double)result->prompt_tokens;
+}
+
+static double written_per_distinct(const struct policy_stored *stored)
+{
+    return stored->distinct_bytes == 0 ? 0 : (double)stored->written_bytes / (double)stored->distinct_bytes;
+}
+
 static void comparison_keys(const struct comparison *comparison)
 {
     for (int i = 0; i < COMPARISON_POLICIES; i++) {
@@ -111,10 +121,11 @@ static void comparison_keys(const struct comparison *comparison)
             {"first_token_ms", first_token_ms(result), 3},
             {"recomputed_tokens", (double)result->recomputed_tokens, 0},
             {"create_ms", (double)result->create_ns / 1e6, 3},
+            {"prefilled_share", prefilled_share(result), 4},
         };
         for (size_t k = 0; k < sizeof(key) / sizeof(key[0]); k++) {
             char name[64];
-            snprintf(name, sizeof(name), "trace_%s_%s", comparison->policy[i]->name, key[k].suffix);
+            snprintf(name, sizeof(name), "trace_%s_%s", comparison->policy[i]->key, key[k].suffix);
             report_key(name, key[k].value, key[k].digits);
         }
     }
@@ -127,29 +138,35 @@ static void comparison_table(const struct bench_config *config, const struct tra
            config->trace_path == NULL ? "the built-in trace" : config->trace_path, trace->n_request, trace->n_in_file,
            config->n_slot, config->kv_size, config->n_layer, config->row_bytes, config->idle_ms / 1000,
            bench_initial(config));
-    printf("%-10s %12s %12s %12s %12s %16s %12s %10s\n", "policy", "average MiB", "peak MiB", "end MiB", "create ms",
-           "first token ms", "recomputed", "ran s");
+    printf("%-12s %12s %12s %12s %12s %16s %12s %10s %10s\n", "policy", "average MiB", "peak MiB", "end MiB",
+           "create ms", "first token ms", "recomputed", "prefilled", "ran s");
     for (int i = 0; i < COMPARISON_POLICIES; i++) {
         const struct replay_result *result = comparison->result[i];
-        printf("%-10s %12.1f %12.1f %12.1f %12.3f %16.2f %12llu %10.1f\n", comparison->policy[i]->name,
+        printf("%-12s %12.1f %12.1f %12.1f %12.3f %16.2f %12llu %9.1f%% %10.1f\n", comparison->policy[i]->name,
                replay_average_mib(result), mib(result->peak_bytes), end_mib(result), (double)result->create_ns / 1e6,
-               first_token_ms(result), (unsigned long long)result->recomputed_tokens, (double)result->wall_ns / 1e9);
+               first_token_ms(result), (unsigned long long)result->recomputed_tokens, 100 * prefilled_share(result),
+               (double)result->wall_ns / 1e9);
     }
     for (int i = 0; i < 2; i++) {
         const struct replay_result *model = i == 0 ? comparison->model : comparison->tight_model;
-        printf("%-10s %12.1f %12.1f %12.1f %12s %16s %12llu\n", i == 0 ? "(model)" : "(tight)",
+        printf("%-12s %12.1f %12.1f %12.1f %12s %16s %12llu %9.1f%%\n", i == 0 ? "(model)" : "(tight)",
                replay_average_mib(model), mib(model->peak_bytes), end_mib(model), "", "",
-               (unsigned long long)model->recomputed_tokens);
+               (unsigned long long)model->recomputed_tokens, 100 * prefilled_share(model));
     }
 }
 
 void report_comparison(const struct bench_config *config, const struct trace *trace, struct comparison *comparison)
 {
+    const struct policy_stored *moved = &comparison->result[COMPARISON_STORE]->stored;
     double lazy = replay_average_mib(comparison->result[COMPARISON_KVLAZY]);
     double cover = replay_average_mib(comparison->model), tight = replay_average_mib(comparison->tight_model);
     double seed = replay_average_mib(comparison->result[COMPARISON_SEED]);
     if (config->keys) {
         comparison_keys(comparison);
+        report_key("trace_store_written_mib", mib(moved->written_bytes), 1);
+        report_key("trace_store_read_mib", mib(moved->read_bytes), 1);
+        report_key("trace_store_held_mib", mib(moved->held_bytes), 1);
+        report_key("trace_store_written_per_distinct_byte", written_per_distinct(moved), 4);
         report_key("trace_model_avg_mib", cover, 1);
         report_key("trace_kvlazy_over_cover", lazy / cover, 4);
         report_key("trace_kvlazy_over_tight_cover", lazy / tight, 4);
@@ -161,6 +178,9 @@ void report_comparison(const struct bench_config *config, const struct trace *tr
             1.5 * config->idle_ms / 1000, lazy / cover);
         printf("the same, but evicted cells count no longer than they live: %.4f\n", lazy / tight);
         printf("kvlazy / seed: %.4f\n", lazy / seed);
+        printf(
+            "the store wrote %.0f MiB, read %.0f MiB and holds %.0f MiB; written per distinct byte: %.4f  (<= 1.05)\n",
+            mib(moved->written_bytes), mib(moved->read_bytes), mib(moved->held_bytes), written_per_distinct(moved));
         fflush(stdout);
     }
     if (comparison->model->recomputed_tokens != comparison->result[COMPARISON_KVLAZY]->recomputed_tokens ||
@@ -203,7 +223,7 @@ int report_plot(const struct bench_config *config, const struct trace *trace, co
     if (data == NULL) {
         return -1;
     }
-    fprintf(data, "# virtual minutes, then resident MiB: eager demand seed kvlazy\n");
+    fprintf(data, "# virtual minutes, then resident MiB: eager demand seed kvlazy kvlazy+store\n");
     for (uint32_t i = 0; i < comparison->grid.n_sample; i++) {
         fprintf(data, "%.4f", (double)i * (double)comparison->grid.step_us / 60e6);
         for (int k = 0; k < COMPARISON_POLICIES; k++) {
@@ -226,7 +246,7 @@ int report_plot(const struct bench_config *config, const struct trace *trace, co
     write_quoted(vars, "plot_title", title);
     write_quoted(vars, "plot_path", config->plot_path);
     for (int k = 0; k < COMPARISON_POLICIES; k++) {
-        fprintf(vars, "%s_mib = %.0f\n", comparison->policy[k]->name, replay_average_mib(comparison->result[k]));
+        fprintf(vars, "%s_mib = %.0f\n", comparison->policy[k]->key, replay_average_mib(comparison->result[k]));
     }
     return close_data(vars, "memory.vars");
 }

@@ -5,7 +5,8 @@
  * once a run; it never repairs or skips a line.
  *
  * The columns are those of the Azure LLM inference traces of 2023 (Patel et al., "Splitwise", ISCA 2024;
- * published by Microsoft Azure under CC-BY 4.0), so that those can be replayed as they are.
+ * published by Microsoft Azure under CC-BY 4.0), or those of the Mooncake traces (Qin et al., "Mooncake", FAST 2025;
+ * published by kvcache-ai under Apache-2.0) with a column of prefix blocks, so that those can be replayed as they are.
  */
 #include "trace.h"
 
@@ -21,9 +22,11 @@
 #include <bsd/stdlib.h>
 
 #define TRACE_HEADER "TIMESTAMP,ContextTokens,GeneratedTokens"
+#define TRACE_BLOCK_HEADER "timestamp_ms,input_length,output_length,hash_ids"
 
 enum {
-    TRACE_LINE_MAX = 1024,
+    TRACE_LINE_MAX = 16384,
+    TRACE_BLOCK_ID_MAX = 1 << 21, /* token ids are made of them */
     TRACE_SPAN_DAYS_MAX = 31,
 };
 
@@ -31,7 +34,8 @@ enum {
 struct reader {
     const char *path;
     size_t line;
-    bool dated; /* timestamps are dates */
+    bool dated;     /* timestamps are dates */
+    bool has_block; /* the other header: milliseconds, and a column of block ids */
     uint64_t first_us, last_us;
     size_t n_seen;
 };
@@ -56,13 +60,14 @@ int trace_append(struct trace *trace, uint64_t arrival_us, uint32_t context_toke
         }
         trace->request = request;
     }
-    trace->request[trace->n_request++] = (struct request){arrival_us, context_tokens, generated_tokens};
+    trace->request[trace->n_request++] = (struct request){arrival_us, context_tokens, generated_tokens, trace->n_block};
     return 0;
 }
 
 void trace_free(struct trace *trace)
 {
     free(trace->request);
+    free(trace->block);
     *trace = (struct trace){0};
 }
 
@@ -124,7 +129,7 @@ static bool read_seconds(const char *text, uint64_t *us)
 
 static int read_time(struct reader *reader, const char *text, uint64_t *us)
 {
-    if (reader->n_seen == 0) {
+    if (reader->n_seen == 0 && !reader->has_block) {
         reader->dated = strchr(text, '-') != NULL && text[0] != '-';
     }
     if (!(reader->dated ? read_date(text, us) : read_seconds(text, us))) {
@@ -132,6 +137,9 @@ static int read_time(struct reader *reader, const char *text, uint64_t *us)
                             reader->dated ? "TIMESTAMP is not a date and time (2023-11-16 18:17:03.97)"
                                           : "TIMESTAMP is neither a date and time nor seconds from 0 to 1e11",
                             text);
+    }
+    if (reader->has_block) {
+        *us /= 1000; /* milliseconds stood there */
     }
     if (reader->n_seen == 0) {
         reader->first_us = *us;
@@ -159,21 +167,51 @@ static int read_tokens(const struct reader *reader, const char *column, const ch
     return 0;
 }
 
+/* The ids of the blocks of one context, as many as it takes. */
+static int read_blocks(const struct reader *reader, struct trace *trace, char *text, uint32_t context_tokens)
+{
+    size_t n = 0, n_wanted = (context_tokens + (size_t)TRACE_BLOCK - 1) / TRACE_BLOCK;
+    for (char *word; (word = strsep(&text, " ")) != NULL; n++) {
+        const char *why = NULL;
+        uint32_t id = (uint32_t)strtonum(word, 0, TRACE_BLOCK_ID_MAX, &why);
+        if (why != NULL) {
+            return reader_error(reader, "hash_ids has what is no whole number up to 2^21", word);
+        }
+        if (trace->n_block == trace->block_room) {
+            size_t room = trace->block_room == 0 ? 1024 : 2 * trace->block_room;
+            uint32_t *block = reallocarray(trace->block, room, sizeof(*block));
+            if (block == NULL) {
+                return bench_error("out of memory for %zu blocks", room);
+            }
+            trace->block = block;
+            trace->block_room = room;
+        }
+        trace->block[trace->n_block++] = id;
+        trace->n_block_id = id + 1 > trace->n_block_id ? id + 1 : trace->n_block_id;
+    }
+    return n == n_wanted ? 0 : reader_error(reader, "hash_ids has not one id for every 512 tokens", "");
+}
+
 static int read_request(struct reader *reader, struct trace *trace, char *line, uint32_t take)
 {
-    char *column[3] = {line, NULL, NULL};
-    size_t n_column = 1;
+    char *column[4] = {line, NULL, NULL, NULL};
+    size_t n_column = 1, n_wanted = reader->has_block ? 4 : 3;
     char whole[61];
     snprintf(whole, sizeof(whole), "%s", line);
     for (char *comma = strchr(line, ','); comma != NULL; comma = strchr(comma + 1, ',')) {
         *comma = '\0';
-        if (n_column < 3) {
+        if (n_column < n_wanted) {
             column[n_column] = comma + 1;
         }
         n_column++;
     }
-    if (n_column != 3) {
-        return reader_error(reader, n_column < 3 ? "a column is missing, want 3" : "too many columns, want 3", whole);
+    if (n_column != n_wanted) {
+        return reader_error(reader,
+                            n_column < n_wanted
+                                ? reader->has_block ? "a column is missing, want 4" : "a column is missing, want 3"
+                            : reader->has_block ? "too many columns, want 4"
+                                                : "too many columns, want 3",
+                            whole);
     }
     uint64_t us = 0;
     uint32_t context_tokens = 0, generated_tokens = 0;
@@ -185,7 +223,10 @@ static int read_request(struct reader *reader, struct trace *trace, char *line, 
     if (reader->n_seen++ % take != 0) {
         return 0;
     }
-    return trace_append(trace, us - reader->first_us, context_tokens, generated_tokens);
+    if (trace_append(trace, us - reader->first_us, context_tokens, generated_tokens) != 0) {
+        return -1;
+    }
+    return reader->has_block ? read_blocks(reader, trace, column[3], context_tokens) : 0;
 }
 
 /* One line without its end; false at the end of the file. */
@@ -215,7 +256,8 @@ static int read_all(struct reader *reader, struct trace *trace, FILE *file, uint
     }
     if (status == 0) {
         const char *header = strncmp(line, "\xef\xbb\xbf", 3) == 0 ? line + 3 : line;
-        if (strcmp(header, TRACE_HEADER) != 0) {
+        reader->has_block = strcmp(header, TRACE_BLOCK_HEADER) == 0;
+        if (!reader->has_block && strcmp(header, TRACE_HEADER) != 0) {
             status = reader_error(reader, "the header is not " TRACE_HEADER, header);
         }
     }

@@ -30,6 +30,7 @@ typedef struct engine_kv_config {
     uint32_t slot_shrink_idle_ms;
     uint64_t budget_bytes;
     const kvlazy_mem *mem; /* NULL: this host */
+    const char *model_tag; /* as in kvlazy_params; NULL: none */
 } engine_kv_config;
 
 typedef struct engine_kv engine_kv;
