@@ -91,6 +91,8 @@ static int create_cache(engine_kv *kv, const engine_kv_config *config, const kvl
     params.mem = config->mem;
     params.cell_ops = cell_ops;
     params.name = "engine";
+    params.model_tag = config->model_tag;
+    params.model_tag_bytes = config->model_tag != NULL ? strlen(config->model_tag) : 0;
     return kvlazy_create(&params, &kv->cache);
 }
 
