@@ -10,9 +10,15 @@
 #include <string.h>
 
 typedef struct slot_state {
-    uint8_t *token; /* [n_ctx] */
-    float *logits;  /* [n_ctx][n_vocab] */
-    uint32_t n;     /* tokens held */
+    uint8_t *token;  /* [n_ctx] */
+    float *logits;   /* [n_ctx][n_vocab] */
+    bool *is_loaded; /* [n_ctx]: a store brought it, and its logits are not known */
+    uint32_t n;      /* tokens held */
+
+    /* For a store: from here on rows are not those of the text alone, since a shift moved some; UINT32_MAX: all are. */
+    uint32_t moved_from;
+    uint32_t n_saved; /* tokens that it has, as far as is known */
+    bool is_new;      /* it may lack some */
 } slot_state;
 
 struct engine {
@@ -34,7 +40,9 @@ static bool make_slots(engine *e)
 
         s->token = calloc(c->n_ctx, sizeof *s->token);
         s->logits = calloc((size_t)c->n_ctx * c->dims.n_vocab, sizeof *s->logits);
-        if (!s->token || !s->logits) {
+        s->is_loaded = calloc(c->n_ctx, sizeof *s->is_loaded);
+        s->moved_from = UINT32_MAX;
+        if (!s->token || !s->logits || !s->is_loaded) {
             return false;
         }
     }
@@ -77,6 +85,7 @@ void engine_destroy(engine *e)
     for (uint32_t i = 0; e->slot != NULL && i < e->config.n_slot; i++) {
         free(e->slot[i].token);
         free(e->slot[i].logits);
+        free(e->slot[i].is_loaded);
     }
     free(e->slot);
     engine_batch_free(&e->batch);
@@ -119,7 +128,9 @@ static int run(engine *e)
         slot_state *s = &e->slot[b->seq[i]];
 
         s->token[b->pos[i]] = b->token[i];
+        s->is_loaded[b->pos[i]] = false;
         s->n = (uint32_t)b->pos[i] + 1;
+        s->is_new = true;
     }
     return engine_batch_end(&e->batch, status);
 }
@@ -134,6 +145,9 @@ static void cut_record(engine *e, slot_state *s, uint32_t n)
 
     if (n < s->n) {
         memset(logits_at(e, s, n), 0xff, (s->n - n) * n_vocab * sizeof *s->logits);
+        memset(s->is_loaded + n, 0, (s->n - n) * sizeof *s->is_loaded);
+        s->moved_from = n > s->moved_from ? s->moved_from : UINT32_MAX;
+        s->n_saved = n > s->n_saved ? s->n_saved : n;
         s->n = n;
     }
 }
@@ -148,16 +162,18 @@ static uint32_t common(const slot_state *s, const uint8_t *token, uint32_t n)
     return i;
 }
 
-/* Inside an open batch: how much of the prompt is there already. The rest of the slot goes. */
-static int resume(engine *e, uint32_t slot, const uint8_t *token, uint32_t n, uint32_t *at)
+/* Inside an open batch: how much of the prompt is there already. The rest of the slot goes. *lost_end: one past what
+ * was there until an eviction took it; 0: nothing was. */
+static int resume(engine *e, uint32_t slot, const uint8_t *token, uint32_t n, uint32_t *at, uint32_t *lost_end)
 {
     slot_state *s = &e->slot[slot];
     const uint32_t n_live = engine_batch_n_live(&e->batch, (kvlazy_seq_id)slot);
     uint32_t keep = common(s, token, n);
     int status;
 
+    *lost_end = 0;
     if (keep > n_live) {
-        e->counts.recomputed += keep - n_live;
+        *lost_end = keep;
         keep = n_live;
     }
     keep = keep < n ? keep : n - 1;
@@ -169,21 +185,64 @@ static int resume(engine *e, uint32_t slot, const uint8_t *token, uint32_t n, ui
     return status;
 }
 
-/* Every batch asks anew where to go on, inside its bracket: between two of them tokens may have been evicted. */
+/* Inside an open batch: behind the first *at tokens come those that a store has. Behind rows that a shift moved stand
+ * others than those of the text alone, which is what a store has. */
+static int load(engine *e, uint32_t slot, const uint8_t *token, uint32_t n, uint32_t *at)
+{
+    slot_state *s = &e->slot[slot];
+    uint32_t n_live, from = *at;
+    int status;
+
+    if (e->config.prefix.store == NULL || s->moved_from < from) {
+        return KVLAZY_OK;
+    }
+    status = engine_prefix_load(&e->config.prefix, e->batch.kv, (kvlazy_seq_id)slot, token, n, from, &n_live);
+    memmove(s->token + from, token + from, n_live - from);
+    memset(s->is_loaded + from, true, n_live - from);
+    e->counts.loaded += n_live - from;
+    s->n = n_live;
+    *at = n_live;
+    return status;
+}
+
+/* Outside of a batch: a store is given what it lacks of a slot. Where it takes no more, it is asked again when there
+ * are new tokens. */
+static int save(engine *e, uint32_t slot)
+{
+    slot_state *s = &e->slot[slot];
+    uint32_t n_saved;
+    int status;
+
+    if (e->config.prefix.store == NULL || !s->is_new) {
+        return KVLAZY_OK;
+    }
+    status = engine_prefix_save(&e->config.prefix, e->batch.kv, (kvlazy_seq_id)slot, s->token,
+                                s->n < s->moved_from ? s->n : s->moved_from, &n_saved);
+    s->is_new = n_saved > s->n_saved;
+    s->n_saved = n_saved;
+    return status;
+}
+
+/* Every batch asks anew where to go on, inside its bracket: between two of them tokens may have been evicted.
+ * The first one asks a store, too. */
 static int prefill(engine *e, uint32_t slot, const uint8_t *token, uint32_t n, uint32_t *n_reused)
 {
-    uint32_t at = 0, first = UINT32_MAX;
+    uint32_t at = 0, first = UINT32_MAX, lost_end = 0;
     int status;
 
     do {
         status = engine_batch_open(&e->batch);
         if (status == KVLAZY_OK) {
-            status = resume(e, slot, token, n, &at);
+            status = resume(e, slot, token, n, &at, &lost_end);
+        }
+        if (status == KVLAZY_OK && first == UINT32_MAX) {
+            first = at;
+            status = load(e, slot, token, n, &at);
         }
         if (status != KVLAZY_OK) {
             return engine_batch_end(&e->batch, status);
         }
-        first = first == UINT32_MAX ? at : first;
+        e->counts.recomputed += lost_end > at ? lost_end - at : 0;
         for (; at < n && e->batch.n_token < e->batch.n_max; at++) {
             add(e, slot, token[at], at);
         }
@@ -215,6 +274,8 @@ static int borrow(engine *e, uint32_t slot, uint32_t from, const uint8_t *token,
     if (status == KVLAZY_OK) {
         memcpy(s->token, source->token, n_shared);
         memcpy(s->logits, source->logits, n_shared * e->config.dims.n_vocab * sizeof *s->logits);
+        memcpy(s->is_loaded, source->is_loaded, n_shared * sizeof *s->is_loaded);
+        s->moved_from = source->moved_from < n_shared ? source->moved_from : UINT32_MAX;
         s->n = n_shared;
     }
     return status;
@@ -247,7 +308,7 @@ int engine_prompt_from(engine *e, uint32_t slot, uint32_t from, const uint8_t *t
         status = prefill(e, slot, token, n, &n_reused);
     }
     e->counts.reused += n_reused;
-    return status;
+    return status == KVLAZY_OK ? save(e, slot) : status;
 }
 
 /* ---- decode ---- */
@@ -318,7 +379,10 @@ static void shift_record(engine *e, slot_state *s, uint32_t n_keep, uint32_t n_d
     memmove(s->token + n_keep, s->token + n_keep + n_discard, n_move);
     memmove(logits_at(e, s, n_keep), logits_at(e, s, n_keep + n_discard),
             n_move * e->config.dims.n_vocab * sizeof *s->logits);
+    memmove(s->is_loaded + n_keep, s->is_loaded + n_keep + n_discard, n_move * sizeof *s->is_loaded);
     cut_record(e, s, n_keep + n_move);
+    s->moved_from = n_move > 0 && n_keep < s->moved_from ? n_keep : s->moved_from;
+    s->n_saved = n_keep < s->n_saved ? n_keep : s->n_saved;
 }
 
 /* Positions are moved, K is turned and that is said, all in one bracket. */
@@ -375,6 +439,13 @@ int engine_drop(engine *e, uint32_t slot)
 
 int engine_idle(engine *e, uint64_t *next_ms)
 {
+    for (uint32_t slot = 0; slot < e->config.n_slot; slot++) {
+        const int status = save(e, slot);
+
+        if (status != KVLAZY_OK) {
+            return status;
+        }
+    }
     return e->batch.kv->ops->poll(e->batch.kv, next_ms);
 }
 
@@ -387,6 +458,11 @@ const uint8_t *engine_record(const engine *e, uint32_t slot, uint32_t *n)
 const float *engine_logits(const engine *e, uint32_t slot, uint32_t pos)
 {
     return logits_at(e, &e->slot[slot], pos);
+}
+
+bool engine_is_loaded(const engine *e, uint32_t slot, uint32_t pos)
+{
+    return e->slot[slot].is_loaded[pos];
 }
 
 void engine_get_counts(const engine *e, engine_counts *counts)

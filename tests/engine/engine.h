@@ -9,6 +9,7 @@
 #define KVLAZY_TESTS_ENGINE_H
 
 #include "engine_kv.h"
+#include "engine_prefix.h"
 #include "model.h"
 
 enum { ENGINE_ECOMPUTE = -100 }; /* the model failed twice in a row on one ubatch */
@@ -24,12 +25,15 @@ typedef struct engine_config {
     /* Called after every end_batch; a status other than OK goes to the caller. NULL: no one looks. */
     int (*on_batch)(void *ctx);
     void *batch_ctx;
+
+    engine_prefix prefix; /* what slots lose comes back from here */
 } engine_config;
 
 typedef struct engine_counts {
     uint64_t computed;   /* tokens the model ran for */
     uint64_t reused;     /* tokens of prompts that were in the cache */
-    uint64_t recomputed; /* tokens that had been in the cache and were lost to eviction */
+    uint64_t loaded;     /* tokens that a prefix store brought */
+    uint64_t recomputed; /* tokens that had been in the cache, were lost to eviction, and that no store brought */
     uint64_t undone;     /* ubatches that failed in the model and were taken back */
     uint64_t refused;    /* batches refused with EPOS, and then served */
 } engine_counts;
@@ -46,7 +50,8 @@ engine_kv_config engine_kv_config_for(const engine_config *config, uint32_t n_st
 
 /**
  * Makes the slot hold exactly these n tokens, n ≥ 1, and computes what the cache does not hold; the last token is
- * always computed. Fails: as kvlazy_prepare and ENGINE_ECOMPUTE; what was computed until then stays and is reused.
+ * always computed. Before that a store brings what it has, and afterwards it is given what it lacks. Fails: as
+ * kvlazy_prepare, kvlazy_store_load and _save, and ENGINE_ECOMPUTE; what was computed until then stays and is reused.
  */
 int engine_prompt(engine *e, uint32_t slot, const uint8_t *token, uint32_t n);
 
@@ -77,7 +82,7 @@ int engine_adopt(engine *e, uint32_t slot, const uint8_t *token, uint32_t n);
 /** Forgets a slot. */
 int engine_drop(engine *e, uint32_t slot);
 
-/** Nothing is to do: memory may go back. next_ms: as kvlazy_poll. */
+/** Nothing is to do: what a store lacks is saved, then memory may go back. next_ms: as kvlazy_poll. */
 int engine_idle(engine *e, uint64_t *next_ms);
 
 /** The tokens a slot holds, as the engine remembers them; the cache may hold fewer since the last idle. */
@@ -85,6 +90,9 @@ const uint8_t *engine_record(const engine *e, uint32_t slot, uint32_t *n);
 
 /** [n_vocab] after position pos of a slot, pos < n of its record. */
 const float *engine_logits(const engine *e, uint32_t slot, uint32_t pos);
+
+/** A store brought the token at pos: its logits are not known here. */
+bool engine_is_loaded(const engine *e, uint32_t slot, uint32_t pos);
 
 void engine_get_counts(const engine *e, engine_counts *counts);
 

@@ -30,7 +30,7 @@ typedef struct engine_kv_config {
     uint32_t slot_shrink_idle_ms;
     uint64_t budget_bytes;
     const kvlazy_mem *mem; /* NULL: this host */
-    const char *model_tag; /* as in kvlazy_params; NULL: none */
+    const char *model_tag; /* as in kvlazy_params, for a prefix store; NULL: none */
 } engine_kv_config;
 
 typedef struct engine_kv engine_kv;
@@ -59,6 +59,12 @@ typedef struct engine_kv_ops {
     /* The sequence's cells in position order: cell[p] holds position p, 0 ≤ p < n_pos. ESTATE unless exactly
      * these positions are there, each once. */
     int (*place)(engine_kv *kv, kvlazy_seq_id seq, uint32_t *cell, uint32_t n_pos);
+
+    /* Where the engine keeps the cells, for rows that a prefix store brings. cell[i]: of token i, where it is (i <
+     * n_have), or where it is to go; room is made for n. Then those from n_have on are there. NULL: the library keeps
+     * the cells. */
+    int (*seat)(engine_kv *kv, kvlazy_seq_id seq, uint32_t *cell, uint32_t n_have, uint32_t n);
+    void (*seated)(engine_kv *kv, kvlazy_seq_id seq, const uint32_t *cell, uint32_t n_have, uint32_t n);
     void (*destroy)(engine_kv *kv);
 } engine_kv_ops;
 

@@ -323,6 +323,37 @@ static int memory_place(engine_kv *kv, kvlazy_seq_id seq, uint32_t *cell, uint32
     return engine_cells_place(&memory_of(kv)->cells, seq, cell, n_pos) ? KVLAZY_OK : KVLAZY_ESTATE;
 }
 
+/* ---- rows that a store brings ---- */
+
+/* Free cells below the cap, as those of a batch. Which rows may be written in them is the library's to see to. */
+static int memory_seat(engine_kv *kv, kvlazy_seq_id seq, uint32_t *cell, uint32_t n_have, uint32_t n)
+{
+    memory_kv *m = memory_of(kv);
+    const uint32_t stream = engine_cells_stream(&m->cells, seq);
+    uint32_t cap, end = 0;
+    int status = engine_cells_place(&m->cells, seq, cell, n_have) ? KVLAZY_OK : KVLAZY_ESTATE;
+
+    if (status == KVLAZY_OK) {
+        status = kvlazy_ensure(kv->cache, stream, m->cells.n_used[stream] + n - n_have);
+    }
+    cap = kvlazy_cap(kv->cache, stream);
+    for (uint32_t i = n_have; status == KVLAZY_OK && i < n; i++) {
+        cell[i] = engine_cells_next_free(&m->cells, stream, end, cap);
+        end = cell[i] + 1;
+    }
+    return status;
+}
+
+static void memory_seated(engine_kv *kv, kvlazy_seq_id seq, const uint32_t *cell, uint32_t n_have, uint32_t n)
+{
+    memory_kv *m = memory_of(kv);
+
+    for (uint32_t i = n_have; i < n; i++) {
+        engine_cells_put(&m->cells, engine_cells_stream(&m->cells, seq), cell[i], seq);
+    }
+    m->used_at[seq] = ++m->n_ubatch;
+}
+
 /* ---- life ---- */
 
 static void memory_destroy(engine_kv *kv)
@@ -359,6 +390,8 @@ static const engine_kv_ops memory_ops = {
     .shift = memory_shift,
     .shift_done = memory_shift_done,
     .place = memory_place,
+    .seat = memory_seat,
+    .seated = memory_seated,
     .destroy = memory_destroy,
 };
 

@@ -26,7 +26,7 @@ enum {
 enum {
     ENGINE_GREW = 1u << 0,       /* touched bytes rose */
     ENGINE_EVICTED = 1u << 1,    /* tokens went: positions, cells, touched bytes and the count say so */
-    ENGINE_RECOMPUTED = 1u << 2, /* tokens that an eviction took were computed again */
+    ENGINE_RECOMPUTED = 1u << 2, /* tokens that an eviction took were computed again, or a store brought some */
     ENGINE_REUSED = 1u << 3,     /* part of a prompt was there */
     ENGINE_REFUSED = 1u << 4,    /* a batch was refused because its sequence had been cut */
     ENGINE_UNDONE = 1u << 5,     /* a ubatch was taken back */
@@ -52,8 +52,9 @@ enum {
 typedef struct engine_session_config {
     const char *name;
     model_layout layout;
-    int kv;            /* ENGINE_KV_LAZY, … */
-    uint32_t n_stream; /* 1 or ENGINE_SESSION_SLOTS */
+    int kv;                      /* ENGINE_KV_LAZY, … */
+    uint32_t n_stream;           /* 1 or ENGINE_SESSION_SLOTS */
+    const engine_prefix *prefix; /* a store beside kvlazy, which must outlive the session; NULL: none */
 } engine_session_config;
 
 typedef struct engine_step {
@@ -68,7 +69,7 @@ typedef struct engine_step {
 typedef struct engine_session_report {
     char failure[160];    /* "" or the first thing that was not as it should be */
     double max_dlogit;    /* largest difference of two logits; infinite if one was no number */
-    uint64_t n_compared;  /* vectors of logits, each time they were compared */
+    uint64_t n_compared;  /* vectors of logits, each time they were compared; those of loaded tokens are not known */
     uint64_t n_differing; /* of these, by a bit or more */
     uint64_t n_check;     /* times kvlazy_check found all well */
     uint64_t peak_touched_bytes;
