@@ -140,7 +140,10 @@ static const engine_step short_script[] = {
     {ENGINE_SHIFT, .slots = 4, .a = 40, .n = 20},
     {ENGINE_PROMPT, .slots = 8, .n_a = 70, .b = 500, .n_b = 20, .from = 3},
     {ENGINE_DECODE, .slots = 12, .n = 2, .ms = 50},
-    {ENGINE_DROP, .slots = 12},
+    /* The text that the shift left, in a slot where nothing moved, and then in the one where it did. */
+    {ENGINE_PROMPT, .slots = 1, .n_a = 40, .b = 60, .n_b = 60},
+    {ENGINE_PROMPT, .slots = 4, .n_a = 40, .b = 60, .n_b = 60},
+    {ENGINE_DROP, .slots = 13},
 };
 
 static void talk(engine_session *session, const char *what)
