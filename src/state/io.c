@@ -6,10 +6,8 @@
 
 int kvl_state_io_init(kvl_state_io *io, kvlazy_cache *c, const kvl_state_ends *ends)
 {
-    *io = (kvl_state_io){.cache = c,
-                         .ends = ends,
-                         .sum = kvl_checksum_new(),
-                         .buffer = malloc(KVL_ROWS_PIECE_BYTES + sizeof(uint64_t) + KVL_STATE_LINE)};
+    *io = (kvl_state_io){
+        .cache = c, .ends = ends, .sum = kvl_checksum_new(), .buffer = malloc(KVL_ROWS_PIECE_BYTES + sizeof(uint64_t))};
     return io->sum && io->buffer ? KVLAZY_OK : KVLAZY_ENOMEM;
 }
 

@@ -282,15 +282,14 @@ static int put_owners(writer *w, const source *s)
 static int put_piece(writer *w, const source *s, const kvl_tensor *t, const kvl_state_piece *p)
 {
     bool is_part = p->part.end - p->part.begin < kvl_state_row_bytes(t);
-    unsigned char *rows = kvl_state_room(&w->io);
     int status = come_in(w, s);
 
     if (!status && is_part)
-        kvl_rows_get_part(&s->cache->rows, t, s->place[p->begin], p->part, rows);
+        kvl_rows_get_part(&s->cache->rows, t, s->place[p->begin], p->part, w->io.buffer);
     else if (!status)
-        kvl_rows_get(&s->cache->rows, t, s->place + p->begin, p->n, rows);
+        kvl_rows_get(&s->cache->rows, t, s->place + p->begin, p->n, w->io.buffer);
     kvl_state_out(&w->io);
-    return status ? status : kvl_state_pass_bytes(&w->io, rows, (size_t)(p->n * (p->part.end - p->part.begin)));
+    return status ? status : kvl_state_pass_bytes(&w->io, w->io.buffer, (size_t)(p->n * (p->part.end - p->part.begin)));
 }
 
 /* ------------------------------------------------------------------------------------------- sections */
