@@ -11,7 +11,7 @@
 
 #include <kvlazy/kvlazy.h>
 
-enum { STATE_LAYERS = 16, STATE_ROW_BYTES = 2048, STATE_BATCH = 512 };
+enum { STATE_LAYERS = 16, STATE_ROW_BYTES = 2048 };
 
 struct state_rig {
     kvlazy_cache *cache;

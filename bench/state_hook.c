@@ -6,6 +6,7 @@
  */
 #include "state.h"
 
+#include "batches.h"
 #include "idle.h"
 
 #include <kvlazy/state.h>
@@ -69,17 +70,11 @@ static void *poll_and_write(void *ctx)
 /* One hook, and whether it came into a write. */
 static int call_hook(struct waiting *w)
 {
-    kvlazy_seq_id seq = 1;
-    kvlazy_ubatch ubatch = {.n_token = 1, .pos = &w->pos, .seq = &seq};
-    kvlazy_slot slot;
     bool counts = atomic_load(&w->writing);
-    uint64_t from_ns = bench_now_ns();
-    int status = kvlazy_init_batch(w->rig.cache);
-    status = status == KVLAZY_OK ? kvlazy_prepare(w->rig.cache, &ubatch, 1, &slot) : status;
-    uint64_t waited_ns = bench_now_ns() - from_ns;
-    kvlazy_end_batch(w->rig.cache);
+    double waited_ns;
+    int status = bench_hook(w->rig.cache, 1, w->pos, &waited_ns);
     if (status == KVLAZY_OK && counts) {
-        bench_series_add(&w->wait_ns, (double)waited_ns);
+        bench_series_add(&w->wait_ns, waited_ns);
     }
     return status == KVLAZY_OK ? 0 : state_error("a hook", status);
 }

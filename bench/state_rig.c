@@ -2,6 +2,8 @@
 /* The cache, the tape and the fresh memory of state.h. Measures nothing. */
 #include "state.h"
 
+#include "batches.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,7 +47,7 @@ static int create(struct state_rig *rig, uint64_t n_byte, bool transposed)
     rig->n_cell = (uint32_t)(n_byte / ((uint64_t)rig->n_tensor * STATE_ROW_BYTES));
     rig->n_byte = (uint64_t)rig->n_cell * rig->n_tensor * STATE_ROW_BYTES;
     kvlazy_params_init(&params);
-    params.kv_size = 2 * rig->n_cell + STATE_BATCH;
+    params.kv_size = 2 * rig->n_cell + BENCH_BATCH;
     params.n_seq_max = 4;
     params.layers = layers;
     params.n_layer = STATE_LAYERS;
@@ -80,8 +82,9 @@ void state_close(struct state_rig *rig)
 }
 
 /* Cells follow one another, so a lane is written in one go. */
-static void write_rows(struct state_rig *rig, const kvlazy_slot *slot)
+static void write_rows(void *ctx, const kvlazy_slot *slot)
 {
+    const struct state_rig *rig = ctx;
     for (uint32_t t = 0; t < rig->n_tensor; t++) {
         const kvlazy_tensor *tensor = &rig->tensor[t];
         uint32_t n_lane = tensor->n_channel != 0 ? tensor->n_channel : 1;
@@ -97,27 +100,7 @@ static void write_rows(struct state_rig *rig, const kvlazy_slot *slot)
 
 int state_fill(struct state_rig *rig, kvlazy_seq_id seq, uint32_t n)
 {
-    kvlazy_pos pos[STATE_BATCH], next = kvlazy_seq_pos_max(rig->cache, seq) + 1;
-    kvlazy_seq_id owner[STATE_BATCH];
-    int status = KVLAZY_OK;
-    while (status == KVLAZY_OK && n > 0) {
-        uint32_t n_here = n < STATE_BATCH ? n : STATE_BATCH;
-        kvlazy_ubatch ubatch = {.n_token = n_here, .pos = pos, .seq = owner};
-        kvlazy_slot slot;
-        for (uint32_t i = 0; i < n_here; i++) {
-            pos[i] = next + (kvlazy_pos)i;
-            owner[i] = seq;
-        }
-        kvlazy_init_batch(rig->cache);
-        status = kvlazy_prepare(rig->cache, &ubatch, 1, &slot);
-        status = status == KVLAZY_OK ? kvlazy_apply_ubatch(rig->cache, &slot, &ubatch) : status;
-        if (status == KVLAZY_OK) {
-            write_rows(rig, &slot);
-        }
-        kvlazy_end_batch(rig->cache);
-        next += (kvlazy_pos)n_here;
-        n -= n_here;
-    }
+    int status = bench_fill(rig->cache, seq, kvlazy_seq_pos_max(rig->cache, seq) + 1, n, write_rows, rig);
     return status == KVLAZY_OK ? 0 : state_error("a batch", status);
 }
 

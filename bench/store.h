@@ -13,7 +13,7 @@
 #include <kvlazy/kvlazy.h>
 #include <kvlazy/store.h>
 
-enum { STORE_LAYERS = 28, STORE_ROW_BYTES = 2048, STORE_BATCH = 512, STORE_BLOCK = 64 };
+enum { STORE_LAYERS = 28, STORE_ROW_BYTES = 2048, STORE_BLOCK = 64 };
 
 struct store_rig {
     kvlazy_cache *cache;

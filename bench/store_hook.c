@@ -5,6 +5,7 @@
  */
 #include "store.h"
 
+#include "batches.h"
 #include "idle.h"
 
 #include <pthread.h>
@@ -43,18 +44,11 @@ static void *save_again_and_again(void *ctx)
 /* One hook, and whether it came into a save. */
 static int call_hook(struct waiting *w)
 {
-    kvlazy_seq_id seq = 1;
-    kvlazy_pos pos = 10;
-    kvlazy_ubatch ubatch = {.n_token = 1, .pos = &pos, .seq = &seq};
-    kvlazy_slot slot;
     bool counts = atomic_load(&w->saving);
-    uint64_t from_ns = bench_now_ns();
-    int status = kvlazy_init_batch(w->rig.cache);
-    status = status == KVLAZY_OK ? kvlazy_prepare(w->rig.cache, &ubatch, 1, &slot) : status;
-    uint64_t waited_ns = bench_now_ns() - from_ns;
-    kvlazy_end_batch(w->rig.cache);
+    double waited_ns;
+    int status = bench_hook(w->rig.cache, 1, 10, &waited_ns);
     if (status == KVLAZY_OK && counts) {
-        bench_series_add(&w->wait_ns, (double)waited_ns);
+        bench_series_add(&w->wait_ns, waited_ns);
         atomic_fetch_add(&w->n_wait, 1);
     }
     return status == KVLAZY_OK ? 0 : store_error("a hook", status);

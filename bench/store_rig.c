@@ -2,6 +2,8 @@
 /* The cache, the conversation and the directory of store.h. Measures nothing. */
 #include "store.h"
 
+#include "batches.h"
+
 #include <errno.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -78,7 +80,7 @@ static int create_cache(struct store_rig *rig, uint64_t n_byte, bool transposed)
     rig->n_cell = (uint32_t)(n_byte / token_bytes / STORE_BLOCK * STORE_BLOCK);
     rig->n_byte = rig->n_cell * token_bytes;
     kvlazy_params_init(&params);
-    params.kv_size = rig->n_cell + STORE_BATCH;
+    params.kv_size = rig->n_cell + BENCH_BATCH;
     params.n_seq_max = 2;
     params.layers = layers;
     params.n_layer = STORE_LAYERS;
@@ -93,8 +95,9 @@ static int create_cache(struct store_rig *rig, uint64_t n_byte, bool transposed)
 }
 
 /* Every row is another one. Cells follow one another here, so a lane is written in one go. */
-static void write_rows(struct store_rig *rig, const kvlazy_slot *slot)
+static void write_rows(void *ctx, const kvlazy_slot *slot)
 {
+    const struct store_rig *rig = ctx;
     for (uint32_t t = 0; t < 2 * STORE_LAYERS; t++) {
         const kvlazy_tensor *tensor = &rig->tensor[t];
         uint32_t n_lane = tensor->n_channel != 0 ? tensor->n_channel : 1;
@@ -110,27 +113,7 @@ static void write_rows(struct store_rig *rig, const kvlazy_slot *slot)
 
 static int fill(struct store_rig *rig, kvlazy_seq_id seq, uint32_t n)
 {
-    kvlazy_pos pos[STORE_BATCH], next = 0;
-    kvlazy_seq_id owner[STORE_BATCH];
-    int status = KVLAZY_OK;
-    while (status == KVLAZY_OK && n > 0) {
-        uint32_t n_here = n < STORE_BATCH ? n : STORE_BATCH;
-        kvlazy_ubatch ubatch = {.n_token = n_here, .pos = pos, .seq = owner};
-        kvlazy_slot slot;
-        for (uint32_t i = 0; i < n_here; i++) {
-            pos[i] = next + (kvlazy_pos)i;
-            owner[i] = seq;
-        }
-        kvlazy_init_batch(rig->cache);
-        status = kvlazy_prepare(rig->cache, &ubatch, 1, &slot);
-        status = status == KVLAZY_OK ? kvlazy_apply_ubatch(rig->cache, &slot, &ubatch) : status;
-        if (status == KVLAZY_OK) {
-            write_rows(rig, &slot);
-        }
-        kvlazy_end_batch(rig->cache);
-        next += (kvlazy_pos)n_here;
-        n -= n_here;
-    }
+    int status = bench_fill(rig->cache, seq, 0, n, write_rows, rig);
     return status == KVLAZY_OK ? 0 : store_error("a batch", status);
 }
 
