@@ -23,6 +23,9 @@ typedef struct kvl_file {
 
 /* A new file beside `path`, mode 0600. KVLAZY_EIO, KVLAZY_ENOMEM: there is none. */
 int kvl_file_begin(kvl_file *file, const char *path);
+
+/* How long it will be: see kvl_reserve_room. KVLAZY_EIO: there is no such room. */
+int kvl_file_expect(kvl_file *file, uint64_t bytes);
 int kvl_file_write(kvl_file *file, const void *data, size_t bytes);
 
 /* The file takes its place, or is gone; closed in both cases. sync: it and its name are on the disk before that is
@@ -35,5 +38,10 @@ int kvl_file_open(kvl_file *file, const char *path);
 int kvl_file_read(kvl_file *file, void *data, size_t bytes);
 bool kvl_file_is_at_end(kvl_file *file);
 void kvl_file_close(kvl_file *file);
+
+/* Room for the whole of a new file, any that is open for writing: a full disk says so early, and to write in place is
+ * cheaper than to make a file longer. Returns 0, or the errno of a disk that has no such room. A file system that cannot
+ * tell is done without. */
+int kvl_reserve_room(int fd, uint64_t bytes);
 
 #endif

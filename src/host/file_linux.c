@@ -12,6 +12,7 @@
 #include <bsd/string.h>
 
 static const char suffix[] = ".XXXXXX";
+enum { SIGNAL_TRIES = 8 }; /* EINTR is tried again, but not for ever */
 
 /* "write: No space left on device". */
 static int fail(kvl_file *f, const char *call, int error)
@@ -51,6 +52,26 @@ int kvl_file_begin(kvl_file *f, const char *path)
     int status = fail(f, "open", errno);
     forget(f);
     return status;
+}
+
+int kvl_reserve_room(int fd, uint64_t bytes)
+{
+    for (int i = 0; i < SIGNAL_TRIES; i++) {
+        if (fallocate(fd, 0, 0, (off_t)bytes) == 0)
+            return 0;
+        if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO)
+            return errno;
+        if (errno != EINTR)
+            break;
+    }
+    return 0;
+}
+
+int kvl_file_expect(kvl_file *f, uint64_t bytes)
+{
+    int error = kvl_reserve_room(f->fd, bytes);
+
+    return error ? fail(f, "fallocate", error) : KVLAZY_OK;
 }
 
 /* All of a part, and then of another. */

@@ -18,6 +18,7 @@ typedef int (*kvl_state_pass)(void *ctx, void *data, size_t bytes);
 typedef struct kvl_state_ends {
     kvl_state_pass pass;
     void *ctx;
+    int (*expect)(void *ctx, uint64_t bytes); /* told how many will be written, before the first. NULL: need not know */
     int (*at_end)(void *ctx); /* KVLAZY_OK: nothing follows. NULL: the caller knows */
     void *note;
     size_t note_bytes;                    /* to write; or room to read into */
