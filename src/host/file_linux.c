@@ -29,8 +29,9 @@ static void forget(kvl_file *f)
         close(f->fd);
     free(f->path);
     free(f->beside);
+    free(f->kept);
     f->fd = -1;
-    f->path = f->beside = NULL;
+    f->path = f->beside = f->kept = NULL;
 }
 
 /* ------------------------------------------------------------------------------------------- writing */
@@ -39,8 +40,9 @@ int kvl_file_begin(kvl_file *f, const char *path)
 {
     size_t bytes = strlen(path) + 1;
 
-    *f = (kvl_file){.fd = -1, .path = malloc(bytes), .beside = malloc(bytes + sizeof suffix)};
-    if (!f->path || !f->beside) {
+    *f = (kvl_file){
+        .fd = -1, .path = malloc(bytes), .beside = malloc(bytes + sizeof suffix), .kept = malloc(KVL_FILE_STEP_BYTES)};
+    if (!f->path || !f->beside || !f->kept) {
         forget(f);
         return KVLAZY_ENOMEM;
     }
@@ -97,10 +99,10 @@ static int write_both(kvl_file *f, struct iovec part[2])
 
 int kvl_file_write(kvl_file *f, const void *data, size_t bytes)
 {
-    size_t stays = (f->n_kept + bytes) % sizeof f->kept;
+    size_t stays = (f->n_kept + bytes) % KVL_FILE_STEP_BYTES;
     int status = KVLAZY_OK;
 
-    if (f->n_kept + bytes >= sizeof f->kept) {
+    if (f->n_kept + bytes >= KVL_FILE_STEP_BYTES) {
         struct iovec part[2] = {{f->kept, f->n_kept}, {(void *)(uintptr_t)data, bytes - stays}};
 
         status = write_both(f, part);
