@@ -90,7 +90,11 @@ static int read_file(void *ctx, void *data, size_t bytes)
 
 static int at_end(void *ctx)
 {
-    return kvl_file_is_at_end(ctx) ? KVLAZY_OK : KVLAZY_ESTATE;
+    kvl_file *file = ctx;
+    char byte;
+    int status = kvl_file_read(file, &byte, 1);
+
+    return !status ? KVLAZY_ESTATE : file->ended ? KVLAZY_OK : status;
 }
 
 /* What the file system said goes to the log. */

@@ -37,7 +37,6 @@ void kvl_file_drop(kvl_file *file);
 /* KVLAZY_EIO. A read that meets the end of the file returns KVLAZY_EIO too, and sets `ended`. */
 int kvl_file_open(kvl_file *file, const char *path);
 int kvl_file_read(kvl_file *file, void *data, size_t bytes);
-bool kvl_file_is_at_end(kvl_file *file);
 void kvl_file_close(kvl_file *file);
 
 /* Room for the whole of a new file, any that is open for writing: a full disk says so early, and to write in place is

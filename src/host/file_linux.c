@@ -190,13 +190,6 @@ int kvl_file_read(kvl_file *f, void *data, size_t bytes)
     return KVLAZY_OK;
 }
 
-bool kvl_file_is_at_end(kvl_file *f)
-{
-    char byte;
-
-    return kvl_file_read(f, &byte, 1) != KVLAZY_OK && f->ended;
-}
-
 void kvl_file_close(kvl_file *f)
 {
     forget(f);
