@@ -36,7 +36,8 @@
  * DEVICES. A tensor with data NULL lies on a device. Cells, soft cap and eviction work; its bytes are never touched or
  * counted; no cell of that cache ever moves; copies across streams are ENOTSUP.
  *
- * docs/tensors.md has a picture of each layout.
+ * docs/tensors.md has a picture of each layout, and recipes for those that engines have: K and V as neighbours or in two
+ * arenas, lanes of heads, scales, rings, blocks.
  */
 #ifndef KVLAZY_ARENA_H
 #define KVLAZY_ARENA_H

@@ -310,7 +310,8 @@ typedef struct kvlazy_layer {
     uint32_t id;         /* the engine's layer number, unique in a cache */
     size_t k_row_bytes;  /* bytes of one cell's K, any quantised size; 0: none */
     size_t v_row_bytes;  /* bytes of one cell's V; 0: none (MLA) */
-    uint32_t v_channels; /* 0: V row-major. n: V transposed, n channels of v_row_bytes / n bytes a cell */
+    uint32_t v_channels; /* 0: V row-major. n: V transposed, n channels of v_row_bytes / n bytes a cell. For K there is
+                            no such member: k->n_channel */
 
     /* NULL: the library lays the tensor out, packed. Else where the engine put it, of the same row_bytes and channels;
      * copied. data NULL: the tensor lies on a device. See arena.h. */
