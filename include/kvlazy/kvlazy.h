@@ -60,8 +60,9 @@
  *
  * WHERE ROWS MAY BE WRITTEN. In an open batch, in the cells of slots that were applied (of an engine's own cells: that
  * were touched); K rotation writes live cells alone. Any row can be written at any time without a fault, but rows of
- * cells that hold no token may read zero at any later moment, and their pages are in no figure and go back only by
- * kvlazy_trim and kvlazy_clear(cache, true), which give back everything outside live cells, or with a neighbour's page.
+ * cells that hold no token may read zero at any later moment, and their pages are in no figure. They go back once their
+ * stream has come to rest, by polls that search it piece by piece, or with a neighbour's page; and by kvlazy_trim and
+ * kvlazy_clear(cache, true), which give back everything outside live cells.
  *
  * CAVEATS.
  *  - An eviction takes tokens. An engine that keeps its own record asks kvlazy_seq_pos_max() inside each batch.
@@ -520,8 +521,9 @@ KVLAZY_API int kvlazy_cell_owners(const kvlazy_cache *cache, uint32_t stream, ui
  *
  * next_ms (may be NULL) is always written, after an error too: how long until the next call can matter.
  *  - UINT64_MAX: not before the next end_batch, seq_*, clear or set_limits.
- *  - 0: there is more to do. A hook was waiting for the cache, or a sequence that lost what on_evict had agreed to has
- *    to lose more.
+ *  - 0: there is more to do. A hook was waiting for the cache; a sequence that lost what on_evict had agreed to has to
+ *    lose more; or a stream at rest is searched for rows that were written outside a batch, 1 GiB of its reservation
+ *    with each poll.
  *
  * Fails: no page and no token goes.
  *  - EBUSY: a batch is open, or was opened while on_evict was asked (next_ms: slot_shrink_idle_ms, or UINT64_MAX when
