@@ -27,7 +27,9 @@ typedef struct engine {
     unsigned char token[CONTEXT];
     int n_token, n_held; /* n_held: with "plain", those that the blocks hold */
     FILE *record;        /* of every computation: a position and its logits */
-    kvlazy_cache *cache; /* NULL: "plain" */
+    kvlazy_cache *cache; /* NULL: "plain", as the next two */
+    kvlazy_arena *arena;
+    kvlazy_reaper *reaper;
 } engine;
 
 /* ---- the model ---- */
@@ -136,11 +138,9 @@ static bool open_lazy(engine *e)
     kvlazy_tensor k[LAYERS], v[LAYERS];
     kvlazy_layer layer[LAYERS];
     kvlazy_params params;
-    kvlazy_arena *arena;
-    kvlazy_reaper *reaper;
     void *base;
 
-    if (kvlazy_arena_create(NULL, 2 * BLOCK * sizeof(float), &arena, &base) != KVLAZY_OK) { /* instead of calloc */
+    if (kvlazy_arena_create(NULL, 2 * BLOCK * sizeof(float), &e->arena, &base) != KVLAZY_OK) { /* instead of calloc */
         return false;
     }
     e->keys = base;
@@ -148,7 +148,7 @@ static bool open_lazy(engine *e)
     for (int l = 0; l < LAYERS; l++) {
         k[l] = (kvlazy_tensor){e->keys + l * CONTEXT * WIDTH, row_bytes, 0, layer_bytes, row_bytes, 0};
         v[l] = (kvlazy_tensor){e->values + l * CONTEXT * WIDTH, row_bytes, 0, layer_bytes, row_bytes, 0};
-        layer[l] = (kvlazy_layer){(uint32_t)l, row_bytes, row_bytes, 0, &k[l], &v[l], arena};
+        layer[l] = (kvlazy_layer){(uint32_t)l, row_bytes, row_bytes, 0, &k[l], &v[l], e->arena};
     }
     kvlazy_params_init(&params);
     params.kv_size = CONTEXT;
@@ -156,8 +156,20 @@ static bool open_lazy(engine *e)
     params.slot_shrink_idle_ms = IDLE_MS;
     params.layers = layer;
     params.n_layer = LAYERS;
-    return kvlazy_create(&params, &e->cache) == KVLAZY_OK && kvlazy_reaper_create(NULL, &reaper) == KVLAZY_OK &&
-           kvlazy_reaper_add(reaper, e->cache) == KVLAZY_OK;
+    return kvlazy_create(&params, &e->cache) == KVLAZY_OK && kvlazy_reaper_create(NULL, &e->reaper) == KVLAZY_OK &&
+           kvlazy_reaper_add(e->reaper, e->cache) == KVLAZY_OK;
+}
+
+static void close_engine(engine *e)
+{
+    if (e->cache == NULL) {
+        free(e->keys);
+    }
+    kvlazy_destroy(e->cache); /* it leaves the reaper, and then the arena */
+    kvlazy_reaper_destroy(e->reaper);
+    kvlazy_arena_destroy(e->arena);
+    fclose(e->record);
+    free(e);
 }
 
 /* Makes the rows of the next token ready to be written, behind what the blocks hold. Returns its position. */
@@ -228,8 +240,9 @@ int main(int argc, char **argv)
     draw_weights(e->embedding[0], offsetof(engine, keys) / sizeof(float));
     if (strcmp(argv[1], "plain") == 0) {
         e->keys = calloc(2 * BLOCK, sizeof(float));
-        e->values = e->keys + BLOCK;
-    } else if (!open_lazy(e)) {
+        e->values = e->keys != NULL ? e->keys + BLOCK : NULL;
+    }
+    if (e->keys == NULL && !open_lazy(e)) {
         return 1;
     }
     while (read(STDIN_FILENO, &byte, 1) == 1 && e->n_token + ANSWER < CONTEXT) { /* memory comes back in here */
@@ -239,5 +252,6 @@ int main(int argc, char **argv)
             answer(e);
         }
     }
+    close_engine(e);
     return 0;
 }
