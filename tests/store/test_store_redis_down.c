@@ -53,17 +53,17 @@ static void a_server_that_is_not_there(void **state)
     for (int i = 0; i < 12; i++) {
         passed_ms += rest_s * 1000 - 400;
         TIMED(ask_has(r), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
-        TIMED(put(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
+        TIMED(put_blob(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
         passed_ms += 410;
         TIMED(ask_has(r), ECONNREFUSED, ECONNREFUSED, 0, LATE_MS);
         rest_s = rest_s < 32 ? 2 * rest_s : 60;
     }
     assert_int_equal(n_said(r, "it is left alone"), 1);
     start_server(r, NULL);
-    TIMED(put(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
+    TIMED(put_blob(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
     passed_ms += 60000;
-    assert_int_equal(put(&r->ops, 1, MIB), 0);
-    assert_int_equal(get(&r->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, MIB), 0);
+    assert_int_equal(get_blob(&r->ops, 1, MIB), 0);
     assert_int_equal(n_said(r, "answers again"), 1);
     kill_server(r);
     TIMED(ask_has(r), ECONNREFUSED, ECONNREFUSED, 0, LATE_MS);
@@ -78,17 +78,17 @@ static void a_server_that_hangs(void **state)
 
     start_server(r, NULL);
     open_redis(r);
-    assert_int_equal(put(&r->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, MIB), 0);
     stop_server(r);
     TIMED(ask_has(r), ETIMEDOUT, ETIMEDOUT, 195, 200 + LATE_MS); /* by a connection that stands */
     TIMED(ask_has(r), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
-    TIMED(get(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
+    TIMED(get_blob(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
     passed_ms += 1000;
-    TIMED(get(&r->ops, 1, MIB), ETIMEDOUT, ETIMEDOUT, 195, 200 + LATE_MS); /* by a new one */
-    TIMED(get(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
+    TIMED(get_blob(&r->ops, 1, MIB), ETIMEDOUT, ETIMEDOUT, 195, 200 + LATE_MS); /* by a new one */
+    TIMED(get_blob(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
     continue_server(r);
     passed_ms += 2000;
-    assert_int_equal(get(&r->ops, 1, MIB), 0);
+    assert_int_equal(get_blob(&r->ops, 1, MIB), 0);
     assert_int_equal(n_said(r, "no answer within 200 ms"), 1);
     assert_int_equal(n_said(r, "answers again"), 1);
 }
@@ -102,7 +102,7 @@ static void a_server_that_hangs_in_the_middle(void **state)
     assert_non_null(data);
     start_server(r, NULL);
     open_redis(r);
-    assert_int_equal(put(&r->ops, 1, 20 * MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, 20 * MIB), 0);
     assert_int_equal(r->ops.open(r->ops.ctx, blob_name(1), 0, &blob), 0);
     assert_int_equal(r->ops.read(blob, 0, data, 100, 10000), 0);
     void *writer = begin_put(&r->ops, 2, 20 * MIB, MIB);
@@ -118,11 +118,11 @@ static void a_server_that_hangs_in_the_middle(void **state)
     TIMED(r->ops.close(quick, false), 0, 0, 0, LATE_MS);
     continue_server(r);
     passed_ms += 60000;
-    assert_int_equal(get(&r->ops, 1, 20 * MIB), 0);
+    assert_int_equal(get_blob(&r->ops, 1, 20 * MIB), 0);
     assert_false(has_blob(&r->ops, 2));
     assert_false(has_blob(&r->ops, 4));
     if (has_blob(&r->ops, 3)) /* the answer did not arrive, the command did */
-        assert_int_equal(get(&r->ops, 3, MIB), 0);
+        assert_int_equal(get_blob(&r->ops, 3, MIB), 0);
     free(data);
 }
 
@@ -135,7 +135,7 @@ static void a_server_that_dies_in_the_middle(void **state)
     assert_non_null(data);
     start_server(r, NULL);
     open_redis(r);
-    assert_int_equal(put(&r->ops, 1, 20 * MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, 20 * MIB), 0);
     assert_int_equal(r->ops.open(r->ops.ctx, blob_name(1), 0, &reader), 0);
     assert_int_equal(r->ops.read(reader, 0, data, 100, 10000), 0);
     void *writer = begin_put(&r->ops, 2, 20 * MIB, MIB);
@@ -150,12 +150,12 @@ static void a_server_that_dies_in_the_middle(void **state)
     start_server(r, NULL); /* empty, and at once in use */
     for (uint32_t i = 1; i <= 3; i++)
         assert_false(has_blob(&r->ops, i));
-    assert_int_equal(put(&r->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, MIB), 0);
     kill_server(r);
     start_server(r, NULL);
     assert_false(has_blob(&r->ops, 1)); /* idle connections are looked at before they are used */
-    assert_int_equal(put(&r->ops, 1, MIB), 0);
-    assert_int_equal(get(&r->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, MIB), 0);
+    assert_int_equal(get_blob(&r->ops, 1, MIB), 0);
     free(data);
 }
 
