@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The prefix store over a Redis server: two processes share a prompt; the server is full, restarted empty, stopped,
- * killed in the middle of a put and of a get; it has a foreign value under one of our names, or does not let us in.
- * Whatever it does, each live token has the rows of its prompt, and no call fails.
+ * killed in the middle of a put and of a get; it has a foreign value under one of our names, or does not let us in; and
+ * a directory stands before it. Whatever it does, each live token has the rows of its prompt, and no call fails.
  */
 #include "prefix_support.h"
 #include "redis_support.h"
@@ -404,6 +404,61 @@ static void test_it_is_stopped_in_the_middle_of_a_put_and_of_a_get(void **state)
     ok(kvlazy_store_destroy(store));
 }
 
+/* ---- a directory before it ---- */
+
+static kvlazy_store *a_store_of_two(const struct redis_rig *r, const char *dir, uint64_t max_bytes)
+{
+    kvlazy_store_ops near = {.struct_size = sizeof near}, far = near, both = near;
+
+    ok(kvlazy_store_dir(dir, max_bytes, &near));
+    ok(kvlazy_store_redis(&r->params, &far));
+    ok(kvlazy_store_tiers(&near, &far, &both));
+    return prefix_store(&both, BLOCK);
+}
+
+/* Two machines with a directory each. */
+static void test_a_directory_before_the_server(void **state)
+{
+    struct redis_rig *r = *state;
+    char *dir[3] = {make_tree(false), make_tree(false), make_tree(false)};
+
+    start_server(r, NULL);
+    kvlazy_store *store[3] = {a_store_of_two(r, dir[0], 1 << 26), a_store_of_two(r, dir[1], 1 << 26),
+                              a_store_of_two(r, dir[2], 3 * 8192)};
+    struct box *box = a_box(&prompt);
+    assert_int_equal(save(store[0], box, &prompt), N_WHOLE);
+    assert_int_equal(n_keys(r), N_BLOCK);
+    assert_int_equal(n_files_below(dir[0]), N_BLOCK);
+    assert_int_equal(load(store[1], box, &prompt), N_WHOLE); /* and is in its directory from now on */
+    assert_int_equal(n_files_below(dir[1]), N_BLOCK);
+    assert_int_equal(load(store[2], box, &prompt), N_WHOLE); /* which has no room for all of it */
+    assert_in_range(n_files_below(dir[2]), 1, 3);
+
+    stop_server(r);
+    int64_t begin_ms = now();
+    assert_int_equal(load(store[1], box, &prompt), N_WHOLE); /* the server is told once that it was used */
+    assert_in_range(now() - begin_ms, 0, 200 + LATE_MS);
+    begin_ms = now();
+    assert_int_equal(load(store[1], box, &prompt), N_WHOLE);
+    assert_in_range(now() - begin_ms, 0, LATE_MS);
+    ok(kvlazy_seq_rm(box->cache, 0, -1, -1));
+    token[0] = -1;
+    prefix_turn(box, 0, &prompt, 0, N_TOKEN);
+    begin_ms = now();
+    assert_int_equal(save(store[0], box, &prompt), N_WHOLE); /* is content with the directory */
+    assert_in_range(now() - begin_ms, 0, 200 + LATE_MS);
+    assert_int_equal(n_files_below(dir[0]), 2 * N_BLOCK);
+    continue_server(r);
+    passed_ms += 120000;
+    assert_int_equal(load(store[1], box, &prompt), 0); /* the server never had it */
+    assert_int_equal(load(store[0], box, &prompt), N_WHOLE);
+    box_free(box);
+    for (int i = 0; i < 3; i++) {
+        ok(kvlazy_store_destroy(store[i]));
+        remove_tree(dir[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,6 +471,7 @@ int main(void)
         PREFIX_TEST(test_a_server_that_does_not_let_us_in),
         PREFIX_TEST(test_it_is_killed_in_the_middle_of_a_put_and_of_a_get),
         PREFIX_TEST(test_it_is_stopped_in_the_middle_of_a_put_and_of_a_get),
+        PREFIX_TEST(test_a_directory_before_the_server),
     };
 
     if (!has_server()) {
