@@ -45,7 +45,8 @@ typedef struct kvlazy_store_ops {
     int (*has)(void *ctx, const uint8_t (*name)[32], uint32_t n, bool *yes);
 
     /* A blob of so many bytes to write, or with put_bytes 0 one to read. ENOENT: none of this name. ENOSPC: it does not
-     * fit. *blob is untouched after an error. */
+     * fit. *blob is untouched after an error. The store opens a blob to read a while before it reads it, one at a time,
+     * so that a place may read ahead from here on. */
     int (*open)(void *ctx, const uint8_t *name, uint64_t put_bytes, void **blob);
 
     /* `bytes` of a blob opened to read, from byte `at` on, of any size and alignment. ENODATA: the blob ends before.

@@ -75,6 +75,11 @@ static int write_file(void *ctx, void *data, size_t bytes)
     return kvl_file_write(ctx, data, bytes);
 }
 
+static int expect_in_file(void *ctx, uint64_t bytes)
+{
+    return kvl_file_expect(ctx, bytes);
+}
+
 static int read_file(void *ctx, void *data, size_t bytes)
 {
     kvl_file *file = ctx;
@@ -85,7 +90,11 @@ static int read_file(void *ctx, void *data, size_t bytes)
 
 static int at_end(void *ctx)
 {
-    return kvl_file_is_at_end(ctx) ? KVLAZY_OK : KVLAZY_ESTATE;
+    kvl_file *file = ctx;
+    char byte;
+    int status = kvl_file_read(file, &byte, 1);
+
+    return !status ? KVLAZY_ESTATE : file->ended ? KVLAZY_OK : status;
 }
 
 /* What the file system said goes to the log. */
@@ -102,8 +111,11 @@ int kvlazy_state_save(kvlazy_cache *c, kvlazy_seq_id seq, const char *path, cons
                       uint32_t flags)
 {
     kvl_file file = {.fd = -1};
-    kvl_state_ends ends = {
-        .pass = write_file, .ctx = &file, .note = (void *)(uintptr_t)note /* only read */, .note_bytes = note_bytes};
+    kvl_state_ends ends = {.pass = write_file,
+                           .ctx = &file,
+                           .expect = expect_in_file,
+                           .note = (void *)(uintptr_t)note /* only read */,
+                           .note_bytes = note_bytes};
     int status = enter(c, seq, path && (note || !note_bytes) && !(flags & ~(uint32_t)KVLAZY_STATE_SYNC));
 
     if (!status)

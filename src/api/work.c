@@ -3,29 +3,15 @@
 #include "api/work.h"
 #include "core/lock.h"
 
-#include <sched.h>
-
-/* The lock is taken again only when no hook waits any more: a mutex is not fair, and this thread would have it again
- * before another one woke. */
-static void let_hooks_run(const kvlazy_cache *c)
-{
-    enum { TRIES = 1000 };
-
-    for (int i = 0; i < TRIES && kvl_hook_waits(c); i++)
-        sched_yield();
-}
-
 /* Lets a hook go first. While a plan is made, the idle side stays away; later a call of the idle side may come between.
  */
 static void give_way(kvlazy_cache *c, kvl_shrink *s)
 {
     if (s->phase == KVL_SHRINK_PLANS) {
         kvl_begin_asking(c);
-        let_hooks_run(c);
         kvl_end_asking(c->group);
     } else {
         kvl_begin_telling(c);
-        let_hooks_run(c);
         kvl_end_telling(c->group);
     }
     if (kvl_is_cache(c))

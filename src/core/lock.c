@@ -271,9 +271,19 @@ void kvl_begin_telling(kvlazy_cache *c)
     kvl_unlock(c);
 }
 
+/* A mutex is not fair: a thread that comes back at once would have it again before another one woke. */
+static void let_hooks_run(kvl_group *group)
+{
+    enum { TRIES = 1000 };
+
+    for (int i = 0; i < TRIES && atomic_load(&group->n_waiting); i++)
+        sched_yield();
+}
+
 /* Counts as a hook where it waits: long work of another thread stops for it. */
 void kvl_end_telling(kvl_group *group)
 {
+    let_hooks_run(group);
     if (KVL_UNLIKELY(pthread_mutex_trylock(&group->lock) != 0))
         wait_for_lock(group);
     group->n_entered++;

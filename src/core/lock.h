@@ -33,7 +33,8 @@ static inline bool kvl_hook_waits(const kvlazy_cache *cache)
     return atomic_load(&cache->group->n_waiting) > 0;
 }
 
-/* Releases the lock around a question that is asked in the middle of a call; the idle side stays away meanwhile. */
+/* Releases the lock around a question that is asked in the middle of a call; the idle side stays away meanwhile. Hooks
+ * that wait go before the call takes the lock again, so a long piece of work gives way to them by the same two calls. */
 void kvl_begin_asking(kvlazy_cache *cache);
 void kvl_end_asking(kvl_group *group);
 

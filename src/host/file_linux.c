@@ -12,6 +12,7 @@
 #include <bsd/string.h>
 
 static const char suffix[] = ".XXXXXX";
+enum { SIGNAL_TRIES = 8 }; /* EINTR is tried again, but not for ever */
 
 /* "write: No space left on device". */
 static int fail(kvl_file *f, const char *call, int error)
@@ -28,8 +29,9 @@ static void forget(kvl_file *f)
         close(f->fd);
     free(f->path);
     free(f->beside);
+    free(f->kept);
     f->fd = -1;
-    f->path = f->beside = NULL;
+    f->path = f->beside = f->kept = NULL;
 }
 
 /* ------------------------------------------------------------------------------------------- writing */
@@ -38,8 +40,9 @@ int kvl_file_begin(kvl_file *f, const char *path)
 {
     size_t bytes = strlen(path) + 1;
 
-    *f = (kvl_file){.fd = -1, .path = malloc(bytes), .beside = malloc(bytes + sizeof suffix)};
-    if (!f->path || !f->beside) {
+    *f = (kvl_file){
+        .fd = -1, .path = malloc(bytes), .beside = malloc(bytes + sizeof suffix), .kept = malloc(KVL_FILE_STEP_BYTES)};
+    if (!f->path || !f->beside || !f->kept) {
         forget(f);
         return KVLAZY_ENOMEM;
     }
@@ -51,6 +54,26 @@ int kvl_file_begin(kvl_file *f, const char *path)
     int status = fail(f, "open", errno);
     forget(f);
     return status;
+}
+
+int kvl_reserve_room(int fd, uint64_t bytes)
+{
+    for (int i = 0; i < SIGNAL_TRIES; i++) {
+        if (fallocate(fd, 0, 0, (off_t)bytes) == 0)
+            return 0;
+        if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO)
+            return errno;
+        if (errno != EINTR)
+            break;
+    }
+    return 0;
+}
+
+int kvl_file_expect(kvl_file *f, uint64_t bytes)
+{
+    int error = kvl_reserve_room(f->fd, bytes);
+
+    return error ? fail(f, "fallocate", error) : KVLAZY_OK;
 }
 
 /* All of a part, and then of another. */
@@ -76,10 +99,10 @@ static int write_both(kvl_file *f, struct iovec part[2])
 
 int kvl_file_write(kvl_file *f, const void *data, size_t bytes)
 {
-    size_t stays = (f->n_kept + bytes) % sizeof f->kept;
+    size_t stays = (f->n_kept + bytes) % KVL_FILE_STEP_BYTES;
     int status = KVLAZY_OK;
 
-    if (f->n_kept + bytes >= sizeof f->kept) {
+    if (f->n_kept + bytes >= KVL_FILE_STEP_BYTES) {
         struct iovec part[2] = {{f->kept, f->n_kept}, {(void *)(uintptr_t)data, bytes - stays}};
 
         status = write_both(f, part);
@@ -165,13 +188,6 @@ int kvl_file_read(kvl_file *f, void *data, size_t bytes)
         bytes -= (size_t)n;
     }
     return KVLAZY_OK;
-}
-
-bool kvl_file_is_at_end(kvl_file *f)
-{
-    char byte;
-
-    return kvl_file_read(f, &byte, 1) != KVLAZY_OK && f->ended;
 }
 
 void kvl_file_close(kvl_file *f)

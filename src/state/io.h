@@ -18,7 +18,8 @@ typedef int (*kvl_state_pass)(void *ctx, void *data, size_t bytes);
 typedef struct kvl_state_ends {
     kvl_state_pass pass;
     void *ctx;
-    int (*at_end)(void *ctx); /* KVLAZY_OK: nothing follows. NULL: the caller knows */
+    int (*expect)(void *ctx, uint64_t bytes); /* told how many will be written, before the first. NULL: need not know */
+    int (*at_end)(void *ctx); /* KVLAZY_OK: nothing follows. KVLAZY_ESTATE: bytes do. NULL: the caller knows */
     void *note;
     size_t note_bytes;                    /* to write; or room to read into */
     size_t *note_is;                      /* how many were read */

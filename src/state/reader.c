@@ -218,6 +218,15 @@ static int get_rows(reader *r, target *t)
     return status;
 }
 
+static int get_end(reader *r)
+{
+    int status = r->io.ends->at_end ? r->io.ends->at_end(r->io.ends->ctx) : KVLAZY_OK;
+
+    if (status != KVLAZY_ESTATE)
+        return status;
+    return kvl_state_refuse(&r->io, (kvl_state_fault){"bytes before more that follow", r->io.n_passed, 0});
+}
+
 static int get_all(reader *r)
 {
     int status = get_metadata(r);
@@ -226,9 +235,7 @@ static int get_all(reader *r)
         status = place_all(r);
     for (uint32_t i = 0; !status && i < r->n_target; i++)
         status = get_rows(r, &r->target[i]);
-    if (!status && r->io.ends->at_end && r->io.ends->at_end(r->io.ends->ctx))
-        status = kvl_state_refuse(&r->io, (kvl_state_fault){"bytes before more that follow", r->io.n_passed, 0});
-    return status;
+    return status ? status : get_end(r);
 }
 
 /* ------------------------------------------------------------------------------------------- the call */

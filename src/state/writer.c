@@ -316,7 +316,9 @@ static int put_head(writer *w)
     };
 
     head.checksum = kvl_checksum_of(&head, offsetof(kvl_state_head, checksum));
-    int status = kvl_state_pass_raw(&w->io, &head, sizeof head);
+    int status = w->io.ends->expect ? w->io.ends->expect(w->io.ends->ctx, head.total_bytes) : KVLAZY_OK;
+    if (!status)
+        status = kvl_state_pass_raw(&w->io, &head, sizeof head);
     return status ? status : put_section(w, KVL_STATE_NOTE, w->io.ends->note, w->io.ends->note_bytes);
 }
 

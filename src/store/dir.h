@@ -117,6 +117,9 @@ bool kvl_dir_set_direct(int fd, bool direct);
 /* What is left of the last piece goes out, and the file gets its length. 0 or errno; EINVAL: it is not whole. */
 int kvl_dir_put_end(kvl_dir_blob *blob);
 
+/* The disk begins to read a blob that was just opened; nothing is waited for. */
+void kvl_dir_read_ahead(kvl_dir_blob *blob);
+
 int kvl_dir_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_t max_ms);
 int kvl_dir_write(void *blob, const void *data, size_t bytes, uint32_t max_ms);
 

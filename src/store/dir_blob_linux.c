@@ -3,6 +3,7 @@
  * dir_blob_linux: one file of a directory of blobs is opened, and closed; what was written whole is given its name
  * then. Knows nothing of what is held.
  */
+#include "host/file.h"
 #include "store/dir.h"
 
 #include <errno.h>
@@ -13,9 +14,8 @@
 #include <bsd/stdlib.h>
 
 enum {
-    NAME_TRIES = 4,   /* random names that are taken already */
-    SIGNAL_TRIES = 8, /* EINTR is tried again, but not for ever */
-    LINK_TRIES = 2,   /* what stands in the place of a blob and is none goes, once */
+    NAME_TRIES = 4, /* random names that are taken already */
+    LINK_TRIES = 2, /* what stands in the place of a blob and is none goes, once */
 };
 
 /* ------------------------------------------------------------------------------------------- open */
@@ -35,21 +35,6 @@ static int open_named(kvl_dir_blob *b)
     return fd;
 }
 
-/* Room for the whole: a full disk says so early, and to write in place is cheaper than to make a file longer. Any other
- * refusal means to do without. */
-static int reserve(int fd, uint64_t bytes)
-{
-    for (int i = 0; i < SIGNAL_TRIES; i++) {
-        if (fallocate(fd, 0, 0, (off_t)bytes) == 0)
-            return 0;
-        if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO)
-            return errno;
-        if (errno != EINTR)
-            break;
-    }
-    return 0;
-}
-
 /* Without a name where that can be had: then a crash leaves nothing. */
 static int open_put(kvl_dir_blob *b)
 {
@@ -59,7 +44,7 @@ static int open_put(kvl_dir_blob *b)
         b->fd = openat(b->dir->root, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (b->fd < 0 && (use_names || errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
         b->fd = open_named(b);
-    return b->fd < 0 ? errno : reserve(b->fd, b->bytes);
+    return b->fd < 0 ? errno : kvl_reserve_room(b->fd, b->bytes);
 }
 
 static int open_get(kvl_dir_blob *b)
@@ -173,6 +158,9 @@ static int open_blob(kvl_dir *dir, const uint8_t *name, uint64_t put_bytes, kvl_
         return error;
     }
     b->is_direct = kvl_dir_set_direct(b->fd, true);
+    b->in_order = true;
+    if (!b->is_put)
+        kvl_dir_read_ahead(b);
     *opened = b;
     return 0;
 }

@@ -5,7 +5,7 @@
  * pieces of a lane, which are written behind and read ahead. Never opens or names a file.
  *
  *     file    |--------|--------|--------|--------|----
- *     pieces       3        0        1        2            piece i mod 4 is the one in front
+ *     pieces       7        0        1        2            piece i mod 8 is the one in front
  */
 #include "store/dir.h"
 
@@ -69,24 +69,47 @@ static int read_piece(kvl_dir_blob *b, kvl_piece *p)
     return 0;
 }
 
-/* Asks for what follows the last piece. */
-static int ask_next(kvl_dir_blob *b, uint64_t end, kvl_limit *limit)
+/* What follows the last piece, up to byte `end`. */
+static kvl_piece *next_piece(kvl_dir_blob *b, uint64_t end)
 {
     kvl_piece *p = piece_of(b, b->first + b->n_piece);
-    int error = 0;
 
     p->at = b->end;
     p->bytes = kvl_min(kvl_round_up(end - b->end, KVL_BLOCK_BYTES), KVL_PIECE_BYTES);
+    return p;
+}
+
+static void note_asked(kvl_dir_blob *b, const kvl_piece *p)
+{
+    b->end += p->bytes;
+    b->n_piece++;
+}
+
+/* Asks for what comes next. */
+static int ask_next(kvl_dir_blob *b, uint64_t end, kvl_limit *limit)
+{
+    kvl_piece *p = next_piece(b, end);
+    int error = 0;
+
     if (!b->is_direct || !kvl_lane_start(b->lane, p, b->fd, false)) {
         error = may_move(limit);
         if (!error)
             error = read_piece(b, p);
     }
-    if (error)
-        return error;
-    b->end += p->bytes;
-    b->n_piece++;
-    return 0;
+    if (!error)
+        note_asked(b, p);
+    return error;
+}
+
+void kvl_dir_read_ahead(kvl_dir_blob *b)
+{
+    while (b->is_direct && b->n_piece < KVL_LANE_PIECES && b->end < b->bytes) {
+        kvl_piece *p = next_piece(b, b->bytes);
+
+        if (!kvl_lane_start(b->lane, p, b->fd, false))
+            return;
+        note_asked(b, p);
+    }
 }
 
 static int drop_front(kvl_dir_blob *b, kvl_limit *limit)

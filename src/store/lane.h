@@ -15,7 +15,7 @@
 enum {
     KVL_BLOCK_BYTES = 4096,      /* alignment of what goes around the page cache */
     KVL_PIECE_BYTES = 256 << 10, /* one request */
-    KVL_LANE_PIECES = 4,         /* requests at once */
+    KVL_LANE_PIECES = 8,         /* requests at once */
 };
 
 typedef struct kvl_piece {

@@ -18,32 +18,55 @@ enum { READ_BYTES = 1 << 20 };
 
 /* ------------------------------------------------------------------------------------------- from the place */
 
-static int read_blob(kvl_visit *v, const uint8_t *name)
+/* The blob that comes next, open. A place may read ahead from then on, while the block before goes into its cells. */
+typedef struct opened {
+    void *blob; /* NULL: nothing is open */
+    int error;
+} opened;
+
+static opened open_blob(kvl_visit *v, uint32_t block)
 {
     const kvlazy_store_ops *ops = &v->store->ops;
-    void *blob = NULL;
-    int error = kvl_visit_left_ms(v) ? ops->open(ops->ctx, name, 0, &blob) : ETIMEDOUT;
+    opened o = {NULL, ETIMEDOUT};
 
-    if (error)
-        return error;
+    if (kvl_visit_left_ms(v))
+        o.error = ops->open(ops->ctx, v->chain.name[block + 1], 0, &o.blob);
+    return o;
+}
+
+static void close_blob(const kvl_visit *v, opened *o)
+{
+    if (!o->error)
+        v->store->ops.close(o->blob, false);
+    *o = (opened){NULL, ENOENT};
+}
+
+/* All of it, and closes it. */
+static int read_blob(kvl_visit *v, opened *o)
+{
+    int error = o->error;
+
     for (uint64_t at = 0, n; !error && at < v->shape.bytes; at += n) {
         uint32_t left_ms = kvl_visit_left_ms(v);
 
         n = kvl_min(v->shape.bytes - at, READ_BYTES);
-        error = left_ms ? ops->read(blob, at, v->blob + at, (size_t)n, left_ms) : ETIMEDOUT;
+        error = left_ms ? v->store->ops.read(o->blob, at, v->blob + at, (size_t)n, left_ms) : ETIMEDOUT;
         kvl_store_add(v->store, KVL_READ_BYTES, error ? 0 : n);
     }
-    ops->close(blob, false);
+    close_blob(v, o);
     return error;
 }
 
-/* With no lock held. Returns whether the blob of a block is there, whole and right. A damaged one is dropped. */
-static bool fetch(kvl_visit *v, uint32_t block)
+/* With no lock held. Returns whether the blob of a block, which is opened, is there, whole and right; *o is then the
+ * one behind it, if that is wanted. A damaged one is dropped. */
+static bool fetch(kvl_visit *v, uint32_t block, bool wants_next, opened *o)
 {
     const kvlazy_store_ops *ops = &v->store->ops;
     const uint8_t *name = v->chain.name[block + 1];
-    int error = read_blob(v, name);
+    int error = read_blob(v, o);
 
+    if (!error && wants_next)
+        *o = open_blob(v, block + 1);
     if (!error && !kvl_blob_is_right(&v->shape, &v->chain, &v->prompt, block, v->blob, v->scratch))
         error = ENODATA;
     kvl_visit_count(v, error);
@@ -224,14 +247,17 @@ static int put_engine_block(kvl_visit *v, const goal *g)
 /* Block after block, in and out of the cache. What ends it is counted. Returns how many tokens are live. */
 static uint32_t load_blocks(kvl_visit *v, uint32_t n_have)
 {
-    uint32_t n = v->store->block_tokens, n_live = n_have, n_end = v->prompt.n_token - 1;
+    uint32_t n = v->store->block_tokens, n_live = n_have, n_end = v->prompt.n_token - 1, first = n_have / n;
+    opened next = {NULL, ENOENT};
 
-    for (uint32_t block = n_have / n; block < v->chain.n_block && n_live < n_end; block++) {
+    for (uint32_t block = first; block < v->chain.n_block && n_live < n_end; block++) {
         goal g = {
             .begin = n_live, .end = (uint32_t)kvl_min((block + UINT64_C(1)) * n, n_end), .skip = n_live - block * n};
 
         kvl_visit_out(v);
-        bool is_there = fetch(v, block);
+        if (block == first)
+            next = open_blob(v, block);
+        bool is_there = fetch(v, block, block + 1 < v->chain.n_block && g.end < n_end, &next);
         kvl_visit_in(v);
         if (!is_there)
             break;
@@ -242,6 +268,11 @@ static uint32_t load_blocks(kvl_visit *v, uint32_t n_have)
         }
         kvl_store_add(v->store, KVL_N_HIT, 1);
         n_live = g.end;
+    }
+    if (!next.error) { /* one that is not wanted after all */
+        kvl_visit_out(v);
+        close_blob(v, &next);
+        kvl_visit_in(v);
     }
     return n_live;
 }

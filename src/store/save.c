@@ -10,7 +10,6 @@
 #include <bsd/stdlib.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 
 enum { TOUCH_AGAIN_MS = 5000, WRITE_BYTES = 1 << 20 };
 
@@ -54,10 +53,7 @@ static bool copy_block(kvl_visit *v, uint32_t block, uint64_t generation)
         while (same && kvl_state_next_piece(&piece, n, p->row_bytes)) {
             kvl_visit_in(v);
             same = copy_piece(v, p, block * n, &piece, generation);
-            bool waits = kvl_hook_waits(v->cache);
             kvl_visit_out(v);
-            if (waits)
-                sched_yield();
         }
     }
     const kvl_blob_part *end = v->shape.part + v->shape.n_part;

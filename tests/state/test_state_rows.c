@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Rows alone, for an engine that keeps cells and has a format of its own; and states in files: whole or not at all,
- * with a note, of mode 0600.
- */
+/* Rows alone, for an engine that keeps cells and has a format of its own. */
 #include "state_support.h"
 
-#include <dirent.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <kvlazy/engine_cells.h>
-
-/* ---- rows alone ---- */
 
 static bool used[2][64]; /* the engine's table */
 
@@ -188,174 +179,6 @@ static void test_arguments_of_rows(void **state)
     box_free(ours);
 }
 
-/* ---- files ---- */
-
-static char dir[] = "/tmp/kvlazy-state-XXXXXX";
-
-static int dir_setup(void **state)
-{
-    (void)state;
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int dir_teardown(void **state)
-{
-    (void)state;
-    return rmdir(dir);
-}
-
-static const char *in_dir(const char *name)
-{
-    static char path[2][128];
-    static int turn;
-
-    turn = !turn;
-    snprintf(path[turn], sizeof path[0], "%s/%s", dir, name);
-    return path[turn];
-}
-
-static int n_files(void)
-{
-    DIR *d = opendir(dir);
-    int n = 0;
-
-    assert_non_null(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n - 2;
-}
-
-static void test_a_file_and_its_note(void **state)
-{
-    struct box *from = box_open(box_new()), *to = box_open(box_new());
-    static const char note[] = "which tokens these are";
-    const char *path = in_dir("slot");
-    char room[64] = {0};
-    size_t bytes;
-    struct stat info;
-    mode_t mask = umask(0);
-
-    (void)state;
-    box_turn(from, 0, 0, 9);
-    for (uint32_t flags = 0; flags < 2; flags++)
-        ok(kvlazy_state_save(from->cache, 0, path, note, sizeof note, flags));
-    umask(mask);
-    assert_int_equal(stat(path, &info), 0);
-    assert_int_equal(info.st_mode & 0777, 0600);
-    assert_int_equal(n_files(), 1);
-    bytes = 5;
-    expect(kvlazy_state_load(to->cache, 1, path, room, &bytes), KVLAZY_EINVAL);
-    assert_int_equal(bytes, sizeof note);
-    assert_int_equal(kvlazy_seq_pos_max(to->cache, 1), -1);
-    bytes = sizeof room;
-    ok(kvlazy_state_load(to->cache, 1, path, room, &bytes));
-    assert_int_equal(bytes, sizeof note);
-    assert_string_equal(room, note);
-    ok(kvlazy_state_load(to->cache, 2, path, NULL, NULL)); /* the note is skipped */
-    assert_true(box_sum(to, 1) == box_sum(from, 0) && box_sum(to, 2) == box_sum(from, 0));
-    unlink(path);
-    box_free(from);
-    box_free(to);
-}
-
-static void test_files_that_are_not_there(void **state)
-{
-    struct box *box = box_open(box_new());
-
-    (void)state;
-    box_turn(box, 0, 0, 9);
-    struct picture *before = box_look(box);
-    expect(kvlazy_state_load(box->cache, 0, in_dir("none"), NULL, NULL), KVLAZY_EIO);
-    assert_non_null(strstr(box->log, "open: No such file"));
-    expect(kvlazy_state_save(box->cache, 0, in_dir("none/slot"), NULL, 0, 0), KVLAZY_EIO);
-    expect(kvlazy_state_load(box->cache, 0, dir, NULL, NULL), KVLAZY_EIO);
-    expect(kvlazy_state_save(box->cache, 0, dir, NULL, 0, 0), KVLAZY_EIO);
-    expect(kvlazy_state_save(box->cache, 0, in_dir("x"), NULL, 3, 0), KVLAZY_EINVAL);
-    expect(kvlazy_state_save(box->cache, 0, in_dir("x"), NULL, 0, 2), KVLAZY_EINVAL);
-    expect(kvlazy_state_save(box->cache, 0, NULL, NULL, 0, 0), KVLAZY_EINVAL);
-    expect(kvlazy_state_load(box->cache, 9, in_dir("x"), NULL, NULL), KVLAZY_EINVAL);
-    same(box, before);
-    assert_int_equal(n_files(), 0);
-    assert_true(access(dir, F_OK) == 0);
-    char beside[160]; /* what a rename onto a folder left is gone too */
-    snprintf(beside, sizeof beside, "%s.", dir);
-    box_free(box);
-}
-
-/* Cut anywhere it is no state, and neither is one with something behind it. */
-static void test_files_that_end_early_or_late(void **state)
-{
-    struct box *box = box_small();
-    const char *path = in_dir("slot");
-
-    (void)state;
-    box_turn(box, 0, 0, 2);
-    ok(kvlazy_state_save(box->cache, 0, path, "note", 4, 0));
-    struct stat info;
-    assert_int_equal(stat(path, &info), 0);
-    assert_int_equal(truncate(path, info.st_size + 1), 0);
-    for (off_t n = info.st_size + 1; n >= 0; n--) {
-        struct picture *before = box_look(box);
-
-        assert_int_equal(truncate(path, n), 0);
-        if (n == info.st_size) {
-            FILE *file = fopen(path, "rb+"); /* whole again; not read here: it would take a sequence */
-            assert_non_null(file);
-            fclose(file);
-            box_forget(before);
-            continue;
-        }
-        expect(kvlazy_state_load(box->cache, 1, path, NULL, NULL), KVLAZY_ESTATE);
-        same(box, before);
-    }
-    unlink(path);
-    box_free(box);
-}
-
-/* An error leaves the old file, and nothing beside it. */
-static void test_a_failed_save_leaves_the_old_file(void **state)
-{
-    struct box *box = box_open(box_new());
-    const char *path = in_dir("slot");
-
-    (void)state;
-    box_turn(box, 0, 0, 9);
-    ok(kvlazy_state_save(box->cache, 0, path, NULL, 0, 0));
-    ok(kvlazy_seq_add(box->cache, 0, 5, -1, 1));
-    expect(kvlazy_state_save(box->cache, 0, path, NULL, 0, 0), KVLAZY_ESHIFT);
-    assert_int_equal(n_files(), 1);
-    ok(kvlazy_shift_done(box->cache));
-    ok(kvlazy_state_load(box->cache, 1, path, NULL, NULL));
-    assert_int_equal(kvlazy_seq_pos_max(box->cache, 1), 8);
-    unlink(path);
-    box_free(box);
-}
-
-/* A file is a state: the caller's own reader takes it too. */
-static void test_a_file_can_be_read_by_hand(void **state)
-{
-    struct box *box = box_open(box_new());
-    const char *path = in_dir("slot");
-    unsigned char chunk[4096];
-    struct tape t = {0};
-    size_t n;
-
-    (void)state;
-    box_turn(box, 0, 0, 9);
-    ok(kvlazy_state_save(box->cache, 0, path, "note", 4, 0));
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    while ((n = fread(chunk, 1, sizeof chunk, file)) > 0)
-        tape_write(&t, chunk, n);
-    fclose(file);
-    ok(tape_into(&t, box, 1));
-    assert_true(box_sum(box, 1) == box_sum(box, 0));
-    unlink(path);
-    tape_free(&t);
-    box_free(box);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,12 +186,7 @@ int main(void)
         cmocka_unit_test(test_rows_that_do_not_arrive_read_zero),
         cmocka_unit_test(test_cells_of_a_failed_read_are_free_again),
         cmocka_unit_test(test_arguments_of_rows),
-        cmocka_unit_test(test_a_file_and_its_note),
-        cmocka_unit_test(test_files_that_are_not_there),
-        cmocka_unit_test(test_files_that_end_early_or_late),
-        cmocka_unit_test(test_a_failed_save_leaves_the_old_file),
-        cmocka_unit_test(test_a_file_can_be_read_by_hand),
     };
 
-    return cmocka_run_group_tests(tests, dir_setup, dir_teardown);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

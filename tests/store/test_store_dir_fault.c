@@ -258,7 +258,7 @@ static void a_call_has_its_time(void **state)
 static void a_disk_that_hangs(void **state)
 {
     struct place *p = *state;
-    uint8_t *data = calloc(1, 2 << 20);
+    uint8_t *data = calloc(1, 3 << 20);
     void *blob;
 
     assert_non_null(data);
@@ -284,9 +284,9 @@ static void a_disk_that_hangs(void **state)
     for (uint32_t i = 0; i < 12; i++)
         assert_int_equal(get_blob(&p->ops, 1, 1 << 20), 0);
 
-    assert_int_equal(p->ops.open(p->ops.ctx, blob_name(2), 2 << 20, &blob), 0);
+    assert_int_equal(p->ops.open(p->ops.ctx, blob_name(2), 3 << 20, &blob), 0);
     fail_os.hangs = true;
-    assert_int_equal(p->ops.write(blob, data, 1 << 20, 50), 0); /* the disk has all of it */
+    assert_int_equal(p->ops.write(blob, data, 2 << 20, 50), 0); /* the disk has all of it */
     assert_int_equal(p->ops.write(blob, data, 1 << 20, 50), ETIMEDOUT);
     assert_int_equal(p->ops.close(blob, true), ETIMEDOUT);
     fail_os.hangs = false;
