@@ -94,6 +94,21 @@ static int catch_up(kvl_redis_blob *b, uint32_t n_left, kvl_limit *limit)
 
 /* ------------------------------------------------------------------------------------------- open and close */
 
+static uint64_t n_field_of(const kvl_redis_blob *b)
+{
+    return (b->bytes + KVL_REDIS_FIELD_BYTES - 1) / KVL_REDIS_FIELD_BYTES;
+}
+
+static int ask_field(kvl_redis_blob *b, kvl_limit *limit)
+{
+    char field[24];
+
+    snprintf(field, sizeof field, "%llu", (unsigned long long)b->next_ask);
+    int error = ask(b, "HGET", b->key, field, limit);
+    b->next_ask += !error;
+    return error;
+}
+
 /* The first field tells early whether the server takes anything at all. */
 static int begin_put(kvl_redis_blob *b, kvl_limit *limit)
 {
@@ -122,7 +137,11 @@ static int begin_get(kvl_redis_blob *b, kvl_limit *limit)
     if (reply->type == REDIS_REPLY_STRING)
         b->bytes = (uint64_t)strtonum(reply->str, 1, INT64_MAX, &wrong);
     freeReplyObject(reply);
-    return wrong ? ENOENT : 0;
+    if (wrong)
+        return ENOENT;
+    while (!error && b->next_ask < kvl_min(AHEAD_FIELDS, n_field_of(b))) /* they arrive while the caller is elsewhere */
+        error = ask_field(b, limit);
+    return error;
 }
 
 /* A get that ends early has fields on their way: they are few, and to take them costs less than a new connection. */
@@ -184,21 +203,6 @@ int kvl_redis_size(void *blob, uint64_t *bytes)
 }
 
 /* ------------------------------------------------------------------------------------------- read */
-
-static uint64_t n_field_of(const kvl_redis_blob *b)
-{
-    return (b->bytes + KVL_REDIS_FIELD_BYTES - 1) / KVL_REDIS_FIELD_BYTES;
-}
-
-static int ask_field(kvl_redis_blob *b, kvl_limit *limit)
-{
-    char field[24];
-
-    snprintf(field, sizeof field, "%llu", (unsigned long long)b->next_ask);
-    int error = ask(b, "HGET", b->key, field, limit);
-    b->next_ask += !error;
-    return error;
-}
 
 static int take_field(kvl_redis_blob *b, kvl_limit *limit)
 {
