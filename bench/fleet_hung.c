@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum { ROUNDS = 10, CALM_REQUESTS = 5, ROWS_BYTES = 64 << 20, LOAD_MS = 2000, SAVE_MS = 2000, BACK_TRIES = 400 };
-#define SERVER_BYTES (UINT64_C(1) << 30)
+#define SERVER_BYTES (UINT64_C(512) << 20)
 
 enum { CALL_LOAD, CALL_HOOK, CALL_SAVE, CALLS };
 

@@ -26,7 +26,7 @@
 #include <bsd/stdlib.h>
 
 enum { ENGINES = 4, SEED = 1 };
-#define SERVER_BYTES (UINT64_C(4) << 30)
+#define SERVER_BYTES (UINT64_C(3) << 30)
 
 /* What the processes share. */
 struct common {

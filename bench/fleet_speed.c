@@ -18,7 +18,7 @@
 
 enum { ROUNDS = 9, FIELD_BYTES = 508 << 10, HEADER_BYTES = 4096, REST_US = 1100000 };
 enum { SAVE, RAW_SAVE, LOAD, RAW_LOAD, WAYS };
-#define SERVER_BYTES (UINT64_C(2) << 30)
+#define SERVER_BYTES (UINT64_C(512) << 20)
 
 struct speed {
     struct fleet_server server;
