@@ -146,3 +146,19 @@ bool bench_rows_hold(const struct bench_rows *rows, uint32_t n_tensor, uint32_t 
     }
     return true;
 }
+
+bool bench_bytes_are(const unsigned char *data, size_t n_byte, unsigned char byte)
+{
+    return data[0] == byte && memcmp(data, data + 1, n_byte - 1) == 0;
+}
+
+uint32_t bench_rows_wrong(const struct bench_rows *rows, uint32_t n_tensor, uint32_t stream, uint32_t cell,
+                          int32_t token)
+{
+    uint32_t n_wrong = 0;
+    for (uint32_t t = 0; t < n_tensor; t++) {
+        const unsigned char *row = rows[t].data + stream * rows[t].stream_stride + cell * rows[t].row_bytes;
+        n_wrong += !bench_bytes_are(row, rows[t].row_bytes, row_byte(0, t, (uint32_t)token));
+    }
+    return n_wrong;
+}

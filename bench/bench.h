@@ -11,6 +11,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct kvlazy_store_ops;
+
+/** A fleet of which the replay serves one part: its policy kvlazy+store shares a place for blobs with others. */
+struct bench_fleet {
+    int (*place)(void *ctx, struct kvlazy_store_ops *ops); /* 0 or -1. NULL: each has its own, in memory */
+    void (*turn)(void *ctx, uint64_t now_us); /* before each call on the store: waits for the others. NULL: does not */
+    void *ctx;
+    uint64_t *n_row, *n_wrong; /* rows of kept and loaded tokens that were looked at, and that were not theirs */
+};
+
 /** The options of a run; options.c fills them in and has checked every range. */
 struct bench_config {
     const char *trace_path; /* NULL: the built-in trace */
@@ -26,10 +36,11 @@ struct bench_config {
     uint32_t ubatch_tokens, shared_tokens;
     uint32_t prefill_per_s, decode_per_s; /* tokens */
     /* knobs of kvlazy alone */
-    uint32_t flags, keep_tokens; /* as in kvlazy_params */
-    int shrink;                  /* the same */
-    uint64_t budget_bytes;       /* the same */
-    uint32_t poll_ms;            /* between two polls; 0: when the last one said; BENCH_POLL_NEVER */
+    uint32_t flags, keep_tokens;     /* as in kvlazy_params */
+    int shrink;                      /* the same */
+    uint64_t budget_bytes;           /* the same */
+    uint32_t poll_ms;                /* between two polls; 0: when the last one said; BENCH_POLL_NEVER */
+    const struct bench_fleet *fleet; /* NULL: one server by itself */
 };
 #define BENCH_POLL_NEVER UINT32_MAX
 
@@ -102,5 +113,10 @@ void bench_rows_write_tokens(const struct bench_rows *rows, uint32_t n_tensor, u
                              const int32_t *token, uint32_t n);
 /** Whether the row of a token lies in that cell of every tensor, by its first and last byte. */
 bool bench_rows_hold(const struct bench_rows *rows, uint32_t n_tensor, uint32_t stream, uint32_t cell, int32_t token);
+/** In how many tensors the row there is not that of the token, by every byte. */
+uint32_t bench_rows_wrong(const struct bench_rows *rows, uint32_t n_tensor, uint32_t stream, uint32_t cell,
+                          int32_t token);
+/** Is every byte the same as this one? */
+bool bench_bytes_are(const unsigned char *data, size_t n_byte, unsigned char byte);
 
 #endif

@@ -4,6 +4,7 @@
  * reports. bench/run builds it, calls it and draws what it left for the plot; nothing else calls it.
  */
 #include "cells.h"
+#include "fleet.h"
 #include "idle.h"
 #include "micro.h"
 #include "scale.h"
@@ -61,6 +62,13 @@ static const struct measure store[] = {
     {"engine", store_engine},
 };
 
+static const struct measure fleet[] = {
+    {"traces", fleet_serve},
+    {"speed", fleet_speed},
+    {"a server that hangs", fleet_hung},
+    {"rows", fleet_rows},
+};
+
 #define PART(name)                                    \
     {                                                 \
 #name, name, sizeof(name) / sizeof((name)[0]) \
@@ -70,7 +78,7 @@ static const struct part {
     const char *name;
     const struct measure *measure;
     size_t n;
-} parts[] = {PART(cells), PART(tensors), PART(idle), PART(scale), PART(state), PART(store)};
+} parts[] = {PART(cells), PART(tensors), PART(idle), PART(scale), PART(state), PART(store), PART(fleet)};
 
 static const struct part *find_part(const char *name)
 {

@@ -15,6 +15,7 @@ struct policy_state; /* each policy has its own */
 struct policy_stored {
     uint64_t written_bytes, read_bytes, held_bytes; /* held: by the place in the end */
     uint64_t distinct_bytes;                        /* rows of the distinct whole blocks that were to be saved */
+    uint64_t n_lost;                                /* calls that failed or took too long */
 };
 
 /* `token` is what stands in a slot, from position 0 on, to the end of the request: ids that are equal where prefixes

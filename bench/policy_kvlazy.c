@@ -189,7 +189,8 @@ static int lazy_step(struct policy_state *state, uint32_t slot, const int32_t *t
     return ended == KVLAZY_OK ? 0 : library_error("kvlazy_end_batch", ended);
 }
 
-static int lazy_verify(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n)
+/* Where the positions 0 … n-1 of a slot lie, to cell_of. */
+static int find_cells(struct policy_state *state, uint32_t slot, uint32_t n)
 {
     kvlazy_cells_view view = {.struct_size = sizeof(view)};
     int status = kvlazy_cells(state->cache, slot, &view);
@@ -206,11 +207,32 @@ static int lazy_verify(struct policy_state *state, uint32_t slot, const int32_t 
     if (n_found != n) {
         return bench_error("slot %u should hold %u tokens, its cells show %u", slot, n, n_found);
     }
+    return 0;
+}
+
+static int lazy_verify(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n)
+{
+    if (find_cells(state, slot, n) != 0) {
+        return -1;
+    }
     for (uint32_t pos = 0; pos < n; pos++) {
         if (!bench_rows_hold(state->rows, state->n_tensor, slot, state->cell_of[pos], token[pos])) {
             return bench_error("slot %u lost the row of position %u", slot, pos);
         }
     }
+    return 0;
+}
+
+int bench_kvlazy_count(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n, uint64_t *n_row,
+                       uint64_t *n_wrong)
+{
+    if (find_cells(state, slot, n) != 0) {
+        return -1;
+    }
+    for (uint32_t pos = 0; pos < n; pos++) {
+        *n_wrong += bench_rows_wrong(state->rows, state->n_tensor, slot, state->cell_of[pos], token[pos]);
+    }
+    *n_row += (uint64_t)n * state->n_tensor;
     return 0;
 }
 

@@ -31,8 +31,9 @@ struct digests {
 struct policy_state {
     struct policy_state *lazy; /* of policy_kvlazy */
     const struct bench_config *config;
+    const uint64_t *now_us;
     kvlazy_store *store;
-    const void *place; /* the store's */
+    const void *place; /* the store's, in memory; NULL: it is another */
     struct kept *kept; /* [n_slot] */
     struct digests seen;
 };
@@ -106,8 +107,10 @@ static void store_destroy(struct policy_state *state)
 
 static int open_store(struct policy_state *state)
 {
+    const struct bench_fleet *fleet = state->config->fleet;
+    bool shared = fleet != NULL && fleet->place != NULL;
     kvlazy_store_ops ops;
-    if (place_create(&ops) != 0) {
+    if ((shared ? fleet->place(fleet->ctx, &ops) : place_create(&ops)) != 0) {
         return -1;
     }
     kvlazy_store_params params = {
@@ -117,7 +120,7 @@ static int open_store(struct policy_state *state)
         ops.destroy(ops.ctx);
         return library_error("kvlazy_store_create", status);
     }
-    state->place = ops.ctx;
+    state->place = shared ? NULL : ops.ctx;
     return 0;
 }
 
@@ -128,6 +131,7 @@ static int store_create(struct policy_state **out, const struct bench_config *co
         return bench_error("out of memory");
     }
     state->config = config;
+    state->now_us = now_us;
     state->kept = calloc(config->n_slot, sizeof(*state->kept));
     int status =
         state->kept == NULL ? bench_error("out of memory") : policy_kvlazy.create(&state->lazy, config, now_us);
@@ -146,6 +150,15 @@ static bool is_served(int status)
     return status == KVLAZY_OK || status == KVLAZY_ENOTSUP;
 }
 
+/* In a fleet the calls on the store come in the order of the clock that all share. */
+static void take_turn(const struct policy_state *state)
+{
+    const struct bench_fleet *fleet = state->config->fleet;
+    if (fleet != NULL && fleet->turn != NULL) {
+        fleet->turn(fleet->ctx, *state->now_us);
+    }
+}
+
 static int store_begin(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n_prompt,
                        uint32_t limit, uint32_t *kept)
 {
@@ -154,6 +167,7 @@ static int store_begin(struct policy_state *state, uint32_t slot, const int32_t 
     if (policy_kvlazy.begin(state->lazy, slot, token, n_prompt, limit, kept) != 0) {
         return -1;
     }
+    take_turn(state);
     int status = kvlazy_store_load(state->store, bench_kvlazy_cache(state->lazy), (kvlazy_seq_id)slot, &prompt, *kept,
                                    NO_HURRY_MS, kept);
     return is_served(status) ? 0 : library_error("kvlazy_store_load", status);
@@ -166,7 +180,9 @@ static int store_step(struct policy_state *state, uint32_t slot, const int32_t *
 
 static int store_verify(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n)
 {
-    return policy_kvlazy.verify(state->lazy, slot, token, n);
+    const struct bench_fleet *fleet = state->config->fleet;
+    return fleet == NULL ? policy_kvlazy.verify(state->lazy, slot, token, n)
+                         : bench_kvlazy_count(state->lazy, slot, token, n, fleet->n_row, fleet->n_wrong);
 }
 
 static int save(struct policy_state *state, uint32_t slot)
@@ -174,6 +190,7 @@ static int save(struct policy_state *state, uint32_t slot)
     struct kept *here = &state->kept[slot];
     kvlazy_prompt prompt = {.struct_size = sizeof(prompt), .token = here->token, .n_token = here->n};
     uint32_t n_saved = 0;
+    take_turn(state);
     int status = kvlazy_store_save(state->store, bench_kvlazy_cache(state->lazy), (kvlazy_seq_id)slot, &prompt,
                                    NO_HURRY_MS, &n_saved);
     here->waits = n_saved < here->n / BLOCK_TOKENS * BLOCK_TOKENS;
@@ -209,8 +226,9 @@ static void store_stored(struct policy_state *state, struct policy_stored *store
     if (kvlazy_store_stats(state->store, &info) == KVLAZY_OK) {
         *stored = (struct policy_stored){.written_bytes = info.written_bytes,
                                          .read_bytes = info.read_bytes,
-                                         .held_bytes = place_held_bytes(state->place),
-                                         .distinct_bytes = state->seen.n * block_bytes};
+                                         .held_bytes = state->place == NULL ? 0 : place_held_bytes(state->place),
+                                         .distinct_bytes = state->seen.n * block_bytes,
+                                         .n_lost = info.n_timeout + info.n_failed};
     }
 }
 

@@ -29,7 +29,13 @@ struct store_rig {
 /** A cache with a conversation of n_byte of rows in sequence 0 and ten tokens in sequence 1, and a store upon an empty
  * directory. transposed: V in channels of f16. 0 or -1; store_close in any case. */
 int store_open(struct store_rig *rig, const struct bench_config *config, uint64_t n_byte, bool transposed);
+/** The same upon a place of the caller's, which the rig owns from then on, also where this fails. */
+int store_open_upon(struct store_rig *rig, const kvlazy_store_ops *ops, uint64_t n_byte, bool transposed);
 void store_close(struct store_rig *rig);
+/** The conversation from token n_have on, of a cache that has nothing else. 0 or -1. */
+int store_compute(struct store_rig *rig, uint32_t n_have);
+/** Compares every byte of what the sequence has with what was computed. 0 or -1. */
+int store_count_rows(const struct store_rig *rig, uint64_t *n_row, uint64_t *n_wrong);
 
 /** Saves the whole conversation, or loads it into the sequence, which has nothing. A call that the disk held up is
  * followed by another, as in an engine. 0 or -1. */

@@ -94,7 +94,13 @@ static int create_cache(struct store_rig *rig, uint64_t n_byte, bool transposed)
     return status == KVLAZY_OK ? 0 : store_error("kvlazy_create", status);
 }
 
-/* Every row is another one. Cells follow one another here, so a lane is written in one go. */
+static unsigned char row_byte(uint32_t number, uint32_t of)
+{
+    return (unsigned char)((number * 7 + of) | 1);
+}
+
+/* Every row is another one. The first conversation comes first, so its position i is in cell i.
+ * Cells follow one another here, so a lane is written in one go. */
 static void write_rows(void *ctx, const kvlazy_slot *slot)
 {
     const struct store_rig *rig = ctx;
@@ -105,34 +111,27 @@ static void write_rows(void *ctx, const kvlazy_slot *slot)
         for (uint32_t lane = 0; lane < n_lane; lane++) {
             char *at = (char *)tensor->data + lane * tensor->channel_stride;
             for (uint32_t i = 0; i < slot->n_token; i++) {
-                memset(at + slot->cell[i] * tensor->cell_stride, (int)(slot->cell[i] * 7 + lane + t) | 1, bytes);
+                memset(at + slot->cell[i] * tensor->cell_stride, row_byte(slot->cell[i], lane + t), bytes);
             }
         }
     }
 }
 
-static int fill(struct store_rig *rig, kvlazy_seq_id seq, uint32_t n)
+static int fill(struct store_rig *rig, kvlazy_seq_id seq, uint32_t from, uint32_t n)
 {
-    int status = bench_fill(rig->cache, seq, 0, n, write_rows, rig);
+    int status = bench_fill(rig->cache, seq, (kvlazy_pos)from, n, write_rows, rig);
     return status == KVLAZY_OK ? 0 : store_error("a batch", status);
 }
 
 /* ------------------------------------------------------------------------------------------------------
  * The store
  */
-static int create_store(struct store_rig *rig)
+static int create_store(struct store_rig *rig, const kvlazy_store_ops *ops)
 {
-    kvlazy_store_ops ops = {.struct_size = sizeof(ops)};
-    kvlazy_store_params params = {.struct_size = sizeof(params), .ops = &ops, .block_tokens = STORE_BLOCK};
-    int status = kvlazy_store_dir(rig->dir, UINT64_C(64) << 30, &ops);
+    kvlazy_store_params params = {.struct_size = sizeof(params), .ops = ops, .block_tokens = STORE_BLOCK};
+    int status = kvlazy_store_create(&params, &rig->store);
     if (status != KVLAZY_OK) {
-        char why[256] = "";
-        kvlazy_store_dir_why(rig->dir, why, sizeof(why));
-        return bench_error("kvlazy_store_dir: %s", why);
-    }
-    status = kvlazy_store_create(&params, &rig->store);
-    if (status != KVLAZY_OK) {
-        ops.destroy(ops.ctx);
+        ops->destroy(ops->ctx);
     }
     return status == KVLAZY_OK ? 0 : store_error("kvlazy_store_create", status);
 }
@@ -150,15 +149,29 @@ static int make_prompt(struct store_rig *rig)
     return 0;
 }
 
-int store_open(struct store_rig *rig, const struct bench_config *config, uint64_t n_byte, bool transposed)
+int store_open_upon(struct store_rig *rig, const kvlazy_store_ops *ops, uint64_t n_byte, bool transposed)
 {
     *rig = (struct store_rig){.cache = NULL};
-    store_dir_name(rig->dir, sizeof(rig->dir), config, "store");
-    int status = create_cache(rig, n_byte, transposed);
+    int status = create_store(rig, ops);
+    status = status == 0 ? create_cache(rig, n_byte, transposed) : status;
     status = status == 0 ? make_prompt(rig) : status;
-    status = status == 0 ? create_store(rig) : status;
-    status = status == 0 ? fill(rig, 0, rig->n_cell) : status;
-    return status == 0 ? fill(rig, 1, 10) : status;
+    status = status == 0 ? fill(rig, 0, 0, rig->n_cell) : status;
+    return status == 0 ? fill(rig, 1, 0, 10) : status;
+}
+
+int store_open(struct store_rig *rig, const struct bench_config *config, uint64_t n_byte, bool transposed)
+{
+    char dir[sizeof(rig->dir)], why[256] = "";
+    kvlazy_store_ops ops = {.struct_size = sizeof(ops)};
+    *rig = (struct store_rig){.cache = NULL};
+    store_dir_name(dir, sizeof(dir), config, "store");
+    if (kvlazy_store_dir(dir, UINT64_C(64) << 30, &ops) != KVLAZY_OK) {
+        kvlazy_store_dir_why(dir, why, sizeof(why));
+        return bench_error("kvlazy_store_dir: %s", why);
+    }
+    int status = store_open_upon(rig, &ops, n_byte, transposed);
+    memcpy(rig->dir, dir, sizeof(dir));
+    return status;
 }
 
 void store_close(struct store_rig *rig)
@@ -166,7 +179,14 @@ void store_close(struct store_rig *rig)
     kvlazy_store_destroy(rig->store);
     kvlazy_destroy(rig->cache);
     free(rig->token);
-    store_remove(rig->dir);
+    if (rig->dir[0] != '\0') {
+        store_remove(rig->dir);
+    }
+}
+
+int store_compute(struct store_rig *rig, uint32_t n_have)
+{
+    return fill(rig, 0, n_have, rig->n_cell - n_have);
 }
 
 int store_save(struct store_rig *rig)
@@ -194,4 +214,37 @@ int store_load(struct store_rig *rig)
         return bench_error("only %u of %u tokens were loaded", n_live, rig->n_cell);
     }
     return status == KVLAZY_OK ? 0 : store_error("kvlazy_store_load", status);
+}
+
+static void count_cell(const struct store_rig *rig, uint32_t cell, uint32_t pos, uint64_t *n_wrong)
+{
+    for (uint32_t t = 0; t < 2 * STORE_LAYERS; t++) {
+        const kvlazy_tensor *tensor = &rig->tensor[t];
+        uint32_t n_lane = tensor->n_channel != 0 ? tensor->n_channel : 1;
+        bool right = true;
+        for (uint32_t lane = 0; lane < n_lane; lane++) {
+            const unsigned char *at = (const unsigned char *)tensor->data + lane * tensor->channel_stride;
+            right = right && bench_bytes_are(at + cell * tensor->cell_stride, tensor->row_bytes / n_lane,
+                                             row_byte(pos, lane + t));
+        }
+        *n_wrong += !right;
+    }
+}
+
+int store_count_rows(const struct store_rig *rig, uint64_t *n_row, uint64_t *n_wrong)
+{
+    kvlazy_cells_view view = {.struct_size = sizeof(view)};
+    int status = kvlazy_cells(rig->cache, 0, &view);
+    if (status != KVLAZY_OK) {
+        return store_error("kvlazy_cells", status);
+    }
+    for (uint32_t cell = 0; cell < view.n_cell; cell++) {
+        kvlazy_seq_id seq = -1;
+        uint32_t n_owner = 0;
+        if (kvlazy_cell_owners(rig->cache, 0, cell, &seq, 1, &n_owner) == KVLAZY_OK && n_owner == 1 && seq == 0) {
+            count_cell(rig, cell, (uint32_t)view.pos[cell], n_wrong);
+            *n_row += UINT64_C(2) * STORE_LAYERS;
+        }
+    }
+    return 0;
 }

@@ -289,7 +289,7 @@ int kvlazy_create(const kvlazy_params *asked, kvlazy_cache **cache)
     return status;
 }
 
-/* Asked to shrink by a call of this thread, whose callback this is. */
+/* Asked to shrink by a call of this thread, whose callback this is. With the lock held: another thread may ask too. */
 static uint32_t n_own_pins(const kvlazy_cache *c)
 {
     return c->is_asked && pthread_equal(c->asker, pthread_self());
@@ -306,10 +306,11 @@ void kvlazy_destroy(kvlazy_cache *c)
         return;
     }
     const kvl_watcher *watcher = kvl_group_begin_leaving(c);
+    uint32_t n_pin = n_own_pins(c);
     kvl_unlock(c);
     if (watcher)
         watcher->settle(watcher->ctx);
-    kvl_share_leave(&c->limits.share, n_own_pins(c));
+    kvl_share_leave(&c->limits.share, n_pin);
     kvl_group_leave(c);
     if (watcher)
         watcher->lost(watcher->ctx);

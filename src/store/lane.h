@@ -16,7 +16,6 @@ enum {
     KVL_BLOCK_BYTES = 4096,      /* alignment of what goes around the page cache */
     KVL_PIECE_BYTES = 256 << 10, /* one request */
     KVL_LANE_PIECES = 8,         /* requests at once */
-    KVL_STALL_MS = 200,          /* nothing moved for so long: the call is over */
 };
 
 typedef struct kvl_piece {

@@ -55,7 +55,7 @@ typedef struct by_name {
 static int ask_batch(kvl_redis *redis, kvl_redis_link *link, const by_name *ask, const uint8_t (*name)[32],
                      uint32_t begin, uint32_t end)
 {
-    kvl_redis_time time = kvl_redis_time_of(UINT64_MAX);
+    kvl_limit limit = kvl_limit_of(UINT64_MAX);
     int error = 0;
 
     for (uint32_t i = begin; i < end && !error; i++) {
@@ -67,11 +67,11 @@ static int ask_batch(kvl_redis *redis, kvl_redis_link *link, const by_name *ask,
         kvl_redis_say(&words, key);
         if (ask->third)
             kvl_redis_say(&words, ask->third);
-        error = kvl_redis_send(redis, link, &words, &time);
+        error = kvl_redis_send(redis, link, &words, &limit);
     }
     for (uint32_t i = begin; i < end && !link->is_broken; i++) {
         redisReply *reply = NULL;
-        int refused = kvl_redis_receive(redis, link, &reply, &time);
+        int refused = kvl_redis_receive(redis, link, &reply, &limit);
 
         if (refused && refused != ENOENT && !error)
             error = refused;

@@ -8,6 +8,7 @@
 #define KVL_STORE_REDIS_H
 
 #include "base/base.h"
+#include "store/limit.h"
 
 #include <kvlazy/redis.h>
 
@@ -17,7 +18,6 @@
 
 enum {
     KVL_REDIS_FIELD_BYTES = 508 << 10,
-    KVL_REDIS_STALL_MS = 200,
     KVL_REDIS_REST_MS = 1000, /* a server that does not answer is left alone for so long, then twice as long */
     KVL_REDIS_REST_MAX_MS = 60000,
     KVL_REDIS_IDLE_LINKS = 4, /* kept open for the next calls */
@@ -43,11 +43,6 @@ typedef struct kvl_redis {
     uint32_t told;                   /* one bit for each kind of refusal */
 } kvl_redis;
 
-/* How long a call may take: in all, and since something moved. */
-typedef struct kvl_redis_time {
-    uint64_t begin_ms, moved_ms, max_ms;
-} kvl_redis_time;
-
 /* One command in words. */
 typedef struct kvl_redis_words {
     int n;
@@ -62,7 +57,6 @@ void kvl_redis_say_bytes(kvl_redis_words *words, const void *data, size_t bytes)
 
 bool kvl_redis_in_child(const kvl_redis *redis);
 pid_t kvl_redis_this_process(void);
-kvl_redis_time kvl_redis_time_of(uint64_t max_ms);
 
 /* The address of a host as a number, of at most `bytes`. False: it is not found. */
 bool kvl_redis_look_up(const char *host, char *address, size_t bytes);
@@ -74,13 +68,13 @@ int kvl_redis_take(kvl_redis *redis, kvl_redis_link **link);
 void kvl_redis_give(kvl_redis *redis, kvl_redis_link *link);
 void kvl_redis_close(kvl_redis_link *link);
 
-int kvl_redis_send(kvl_redis *redis, kvl_redis_link *link, const kvl_redis_words *words, kvl_redis_time *time);
+int kvl_redis_send(kvl_redis *redis, kvl_redis_link *link, const kvl_redis_words *words, kvl_limit *limit);
 
 /* The reply to the eldest command that was sent, for freeReplyObject. 0, or errno: that of a refusal too. */
-int kvl_redis_receive(kvl_redis *redis, kvl_redis_link *link, redisReply **reply, kvl_redis_time *time);
+int kvl_redis_receive(kvl_redis *redis, kvl_redis_link *link, redisReply **reply, kvl_limit *limit);
 
 /* The same, without the reply. */
-int kvl_redis_confirm(kvl_redis *redis, kvl_redis_link *link, kvl_redis_time *time);
+int kvl_redis_confirm(kvl_redis *redis, kvl_redis_link *link, kvl_limit *limit);
 
 /* ---- refusals and what is told of them: redis_refusal.c ---- */
 

@@ -39,7 +39,7 @@ typedef struct kvl_redis_blob {
 /* ------------------------------------------------------------------------------------------- words */
 
 /* Sends a command of two or three words. */
-static int ask(kvl_redis_blob *b, const char *verb, const char *key, const char *third, kvl_redis_time *time)
+static int ask(kvl_redis_blob *b, const char *verb, const char *key, const char *third, kvl_limit *limit)
 {
     kvl_redis_words words = {0};
 
@@ -47,20 +47,20 @@ static int ask(kvl_redis_blob *b, const char *verb, const char *key, const char 
     kvl_redis_say(&words, key);
     if (third)
         kvl_redis_say(&words, third);
-    return kvl_redis_send(b->redis, b->link, &words, time);
+    return kvl_redis_send(b->redis, b->link, &words, limit);
 }
 
-static int ask_to_expire(kvl_redis_blob *b, const char *key, uint64_t seconds, kvl_redis_time *time)
+static int ask_to_expire(kvl_redis_blob *b, const char *key, uint64_t seconds, kvl_limit *limit)
 {
     char text[24];
 
     snprintf(text, sizeof text, "%llu", (unsigned long long)seconds);
-    return seconds ? ask(b, "EXPIRE", key, text, time) : ask(b, "PERSIST", key, NULL, time);
+    return seconds ? ask(b, "EXPIRE", key, text, limit) : ask(b, "PERSIST", key, NULL, limit);
 }
 
 /* A field of the temporary hash. It is told to expire each time: a server that is full may have evicted it meanwhile,
  * and then this makes it anew. */
-static int send_field(kvl_redis_blob *b, const char *field, const void *data, size_t bytes, kvl_redis_time *time)
+static int send_field(kvl_redis_blob *b, const char *field, const void *data, size_t bytes, kvl_limit *limit)
 {
     kvl_redis_words words = {0};
 
@@ -68,22 +68,22 @@ static int send_field(kvl_redis_blob *b, const char *field, const void *data, si
     kvl_redis_say(&words, b->temp);
     kvl_redis_say(&words, field);
     kvl_redis_say_bytes(&words, data, bytes);
-    int error = kvl_redis_send(b->redis, b->link, &words, time);
+    int error = kvl_redis_send(b->redis, b->link, &words, limit);
     if (!error) {
         b->n_behind++;
-        error = ask_to_expire(b, b->temp, KVL_REDIS_TEMP_S, time);
+        error = ask_to_expire(b, b->temp, KVL_REDIS_TEMP_S, limit);
     }
     b->n_behind += !error;
     return error;
 }
 
 /* Waits for replies to what was written until so many are left. */
-static int catch_up(kvl_redis_blob *b, uint32_t n_left, kvl_redis_time *time)
+static int catch_up(kvl_redis_blob *b, uint32_t n_left, kvl_limit *limit)
 {
     int error = 0;
 
     while (b->n_behind > n_left && !b->link->is_broken) {
-        int refused = kvl_redis_confirm(b->redis, b->link, time);
+        int refused = kvl_redis_confirm(b->redis, b->link, limit);
 
         b->n_behind--;
         if (!error)
@@ -94,8 +94,23 @@ static int catch_up(kvl_redis_blob *b, uint32_t n_left, kvl_redis_time *time)
 
 /* ------------------------------------------------------------------------------------------- open and close */
 
+static uint64_t n_field_of(const kvl_redis_blob *b)
+{
+    return (b->bytes + KVL_REDIS_FIELD_BYTES - 1) / KVL_REDIS_FIELD_BYTES;
+}
+
+static int ask_field(kvl_redis_blob *b, kvl_limit *limit)
+{
+    char field[24];
+
+    snprintf(field, sizeof field, "%llu", (unsigned long long)b->next_ask);
+    int error = ask(b, "HGET", b->key, field, limit);
+    b->next_ask += !error;
+    return error;
+}
+
 /* The first field tells early whether the server takes anything at all. */
-static int begin_put(kvl_redis_blob *b, kvl_redis_time *time)
+static int begin_put(kvl_redis_blob *b, kvl_limit *limit)
 {
     char bytes[24];
 
@@ -104,34 +119,38 @@ static int begin_put(kvl_redis_blob *b, kvl_redis_time *time)
         return ENOMEM;
     snprintf(b->temp, sizeof b->temp, "%s:%08x%08x", b->key, arc4random(), arc4random());
     snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)b->bytes);
-    int error = send_field(b, "bytes", bytes, strlen(bytes), time);
-    int refused = catch_up(b, 0, time);
+    int error = send_field(b, "bytes", bytes, strlen(bytes), limit);
+    int refused = catch_up(b, 0, limit);
     return error ? error : refused;
 }
 
-static int begin_get(kvl_redis_blob *b, kvl_redis_time *time)
+static int begin_get(kvl_redis_blob *b, kvl_limit *limit)
 {
     redisReply *reply = NULL;
-    int error = ask(b, "HGET", b->key, "bytes", time);
+    int error = ask(b, "HGET", b->key, "bytes", limit);
 
     if (!error)
-        error = kvl_redis_receive(b->redis, b->link, &reply, time);
+        error = kvl_redis_receive(b->redis, b->link, &reply, limit);
     if (error)
         return error;
     const char *wrong = "not there";
     if (reply->type == REDIS_REPLY_STRING)
         b->bytes = (uint64_t)strtonum(reply->str, 1, INT64_MAX, &wrong);
     freeReplyObject(reply);
-    return wrong ? ENOENT : 0;
+    if (wrong)
+        return ENOENT;
+    while (!error && b->next_ask < kvl_min(AHEAD_FIELDS, n_field_of(b))) /* they arrive while the caller is elsewhere */
+        error = ask_field(b, limit);
+    return error;
 }
 
 /* A get that ends early has fields on their way: they are few, and to take them costs less than a new connection. */
 static void take_what_comes(kvl_redis_blob *b)
 {
-    kvl_redis_time time = kvl_redis_time_of(KVL_REDIS_STALL_MS);
+    kvl_limit limit = kvl_limit_of(KVL_STALL_MS);
 
     for (; b->next_reply < b->next_ask && !b->link->is_broken; b->next_reply++)
-        (void)kvl_redis_confirm(b->redis, b->link, &time);
+        (void)kvl_redis_confirm(b->redis, b->link, &limit);
 }
 
 static void end_blob(kvl_redis_blob *b)
@@ -161,9 +180,9 @@ int kvl_redis_open(void *ctx, const uint8_t *name, uint64_t put_bytes, void **bl
     b->bytes = put_bytes;
     kvl_redis_key(redis, b->key, name);
     int error = kvl_redis_take(redis, &b->link);
-    kvl_redis_time time = kvl_redis_time_of(UINT64_MAX);
+    kvl_limit limit = kvl_limit_of(UINT64_MAX);
     if (!error)
-        error = b->is_put ? begin_put(b, &time) : begin_get(b, &time);
+        error = b->is_put ? begin_put(b, &limit) : begin_get(b, &limit);
     if (error)
         end_blob(b);
     else
@@ -185,27 +204,12 @@ int kvl_redis_size(void *blob, uint64_t *bytes)
 
 /* ------------------------------------------------------------------------------------------- read */
 
-static uint64_t n_field_of(const kvl_redis_blob *b)
-{
-    return (b->bytes + KVL_REDIS_FIELD_BYTES - 1) / KVL_REDIS_FIELD_BYTES;
-}
-
-static int ask_field(kvl_redis_blob *b, kvl_redis_time *time)
-{
-    char field[24];
-
-    snprintf(field, sizeof field, "%llu", (unsigned long long)b->next_ask);
-    int error = ask(b, "HGET", b->key, field, time);
-    b->next_ask += !error;
-    return error;
-}
-
-static int take_field(kvl_redis_blob *b, kvl_redis_time *time)
+static int take_field(kvl_redis_blob *b, kvl_limit *limit)
 {
     if (b->reply)
         freeReplyObject(b->reply);
     b->reply = NULL;
-    int error = kvl_redis_receive(b->redis, b->link, &b->reply, time);
+    int error = kvl_redis_receive(b->redis, b->link, &b->reply, limit);
     if (error && b->link->is_broken)
         return error;
     b->next_reply++;
@@ -213,21 +217,21 @@ static int take_field(kvl_redis_blob *b, kvl_redis_time *time)
 }
 
 /* `reply` becomes this field. Reading in order asks ahead; a jump takes what is on its way first. */
-static int bring(kvl_redis_blob *b, uint64_t field, kvl_redis_time *time)
+static int bring(kvl_redis_blob *b, uint64_t field, kvl_limit *limit)
 {
     int error = 0;
 
     if (b->reply && field + 1 == b->next_reply)
         return 0;
     while (b->next_reply < b->next_ask && b->next_reply != field && !error)
-        error = take_field(b, time);
+        error = take_field(b, limit);
     if (b->next_reply == b->next_ask)
         b->next_reply = b->next_ask = field;
     uint64_t end = kvl_min(field + 1 + AHEAD_FIELDS, n_field_of(b));
     while (!error && b->next_ask < end)
-        error = ask_field(b, time);
+        error = ask_field(b, limit);
     if (!error)
-        error = take_field(b, time);
+        error = take_field(b, limit);
     if (error)
         return error;
     uint64_t whole = kvl_min(KVL_REDIS_FIELD_BYTES, b->bytes - field * KVL_REDIS_FIELD_BYTES);
@@ -241,7 +245,7 @@ static int bring(kvl_redis_blob *b, uint64_t field, kvl_redis_time *time)
 int kvl_redis_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_t max_ms)
 {
     kvl_redis_blob *b = blob;
-    kvl_redis_time time = kvl_redis_time_of(max_ms);
+    kvl_limit limit = kvl_limit_of(max_ms);
     int error = 0;
 
     if (kvl_redis_in_child(b->redis))
@@ -253,7 +257,7 @@ int kvl_redis_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_t m
     for (size_t done = 0; done < bytes && !error;) {
         uint64_t from = at + done, skip = from % KVL_REDIS_FIELD_BYTES;
 
-        error = bring(b, from / KVL_REDIS_FIELD_BYTES, &time);
+        error = bring(b, from / KVL_REDIS_FIELD_BYTES, &limit);
         if (error)
             break;
         size_t n = kvl_min(bytes - done, (uint64_t)b->reply->len - skip);
@@ -265,24 +269,24 @@ int kvl_redis_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_t m
 
 /* ------------------------------------------------------------------------------------------- write */
 
-static int send_next(kvl_redis_blob *b, const void *data, size_t bytes, kvl_redis_time *time)
+static int send_next(kvl_redis_blob *b, const void *data, size_t bytes, kvl_limit *limit)
 {
     char field[24];
 
     snprintf(field, sizeof field, "%llu", (unsigned long long)b->n_sent);
-    int error = send_field(b, field, data, bytes, time);
+    int error = send_field(b, field, data, bytes, limit);
     if (error)
         return error;
     b->n_sent++;
-    return catch_up(b, BEHIND_REPLIES, time);
+    return catch_up(b, BEHIND_REPLIES, limit);
 }
 
 /* Whole fields go as they are; the rest is gathered. */
-static int write_some(kvl_redis_blob *b, const char *data, size_t bytes, kvl_redis_time *time, size_t *took)
+static int write_some(kvl_redis_blob *b, const char *data, size_t bytes, kvl_limit *limit, size_t *took)
 {
     if (!b->fill_bytes && bytes >= KVL_REDIS_FIELD_BYTES) {
         *took = KVL_REDIS_FIELD_BYTES;
-        return send_next(b, data, *took, time);
+        return send_next(b, data, *took, limit);
     }
     *took = kvl_min(bytes, KVL_REDIS_FIELD_BYTES - b->fill_bytes);
     memcpy(b->field + b->fill_bytes, data, *took);
@@ -290,13 +294,13 @@ static int write_some(kvl_redis_blob *b, const char *data, size_t bytes, kvl_red
     if (b->fill_bytes < KVL_REDIS_FIELD_BYTES)
         return 0;
     b->fill_bytes = 0;
-    return send_next(b, b->field, KVL_REDIS_FIELD_BYTES, time);
+    return send_next(b, b->field, KVL_REDIS_FIELD_BYTES, limit);
 }
 
 int kvl_redis_write(void *blob, const void *data, size_t bytes, uint32_t max_ms)
 {
     kvl_redis_blob *b = blob;
-    kvl_redis_time time = kvl_redis_time_of(max_ms);
+    kvl_limit limit = kvl_limit_of(max_ms);
 
     if (kvl_redis_in_child(b->redis))
         return ECHILD;
@@ -307,21 +311,21 @@ int kvl_redis_write(void *blob, const void *data, size_t bytes, uint32_t max_ms)
     for (size_t done = 0; done < bytes && !b->error;) {
         size_t took = 0;
 
-        b->error = write_some(b, (const char *)data + done, bytes - done, &time, &took);
+        b->error = write_some(b, (const char *)data + done, bytes - done, &limit, &took);
         done += took;
     }
     return b->error;
 }
 
 /* Are all fields there? A server that is full may have evicted some before the rest came. */
-static int count_fields(kvl_redis_blob *b, kvl_redis_time *time)
+static int count_fields(kvl_redis_blob *b, kvl_limit *limit)
 {
     redisReply *reply = NULL;
-    int error = ask(b, "HLEN", b->temp, NULL, time);
-    int refused = catch_up(b, 0, time);
+    int error = ask(b, "HLEN", b->temp, NULL, limit);
+    int refused = catch_up(b, 0, limit);
 
     if (!error)
-        error = kvl_redis_receive(b->redis, b->link, &reply, time);
+        error = kvl_redis_receive(b->redis, b->link, &reply, limit);
     if (!error && (reply->type != REDIS_REPLY_INTEGER || (uint64_t)reply->integer != n_field_of(b) + 1))
         error = ENOSPC;
     if (reply)
@@ -329,47 +333,47 @@ static int count_fields(kvl_redis_blob *b, kvl_redis_time *time)
     return refused ? refused : error;
 }
 
-static int commit(kvl_redis_blob *b, kvl_redis_time *time)
+static int commit(kvl_redis_blob *b, kvl_limit *limit)
 {
     int error = b->error;
 
     if (!error && b->n_sent * KVL_REDIS_FIELD_BYTES + b->fill_bytes != b->bytes)
         error = EINVAL;
     if (!error && b->fill_bytes)
-        error = send_next(b, b->field, b->fill_bytes, time);
+        error = send_next(b, b->field, b->fill_bytes, limit);
     if (!error)
-        error = count_fields(b, time);
+        error = count_fields(b, limit);
     if (!error)
-        error = ask(b, "RENAME", b->temp, b->key, time);
+        error = ask(b, "RENAME", b->temp, b->key, limit);
     if (!error)
-        error = ask_to_expire(b, b->key, b->redis->params.expire_s, time);
+        error = ask_to_expire(b, b->key, b->redis->params.expire_s, limit);
     if (error)
         return error;
-    error = kvl_redis_confirm(b->redis, b->link, time);
-    (void)kvl_redis_confirm(b->redis, b->link, time); /* if not, it goes within a minute */
+    error = kvl_redis_confirm(b->redis, b->link, limit);
+    (void)kvl_redis_confirm(b->redis, b->link, limit); /* if not, it goes within a minute */
     return error;
 }
 
 /* What was written goes now; if the server cannot be told, within a minute. */
-static void abandon(kvl_redis_blob *b, kvl_redis_time *time)
+static void abandon(kvl_redis_blob *b, kvl_limit *limit)
 {
-    (void)catch_up(b, 0, time);
-    if (ask(b, "UNLINK", b->temp, NULL, time) == 0)
-        (void)kvl_redis_confirm(b->redis, b->link, time);
+    (void)catch_up(b, 0, limit);
+    if (ask(b, "UNLINK", b->temp, NULL, limit) == 0)
+        (void)kvl_redis_confirm(b->redis, b->link, limit);
 }
 
 int kvl_redis_end(void *blob, bool want_commit)
 {
     kvl_redis_blob *b = blob;
-    kvl_redis_time time = kvl_redis_time_of(UINT64_MAX);
+    kvl_limit limit = kvl_limit_of(UINT64_MAX);
     int error = 0;
 
     if (kvl_redis_in_child(b->redis))
         error = b->is_put || want_commit ? ECHILD : 0;
     else if (want_commit)
-        error = b->is_put ? commit(b, &time) : EINVAL;
+        error = b->is_put ? commit(b, &limit) : EINVAL;
     if (b->is_put && (error || !want_commit) && error != ECHILD && !b->link->is_broken)
-        abandon(b, &time);
+        abandon(b, &limit);
     end_blob(b);
     return error;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * redis_link_linux: connections to a Redis server, and time. No call waits longer than 200 ms for something to move; a
- * server that does not answer is left alone for a while. Knows nothing of blobs.
+ * redis_link_linux: connections to a Redis server. No call waits longer than 200 ms for something to move; a server
+ * that does not answer is left alone for a while. Knows nothing of blobs.
  */
 #include "store/redis.h"
 
@@ -13,12 +13,11 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { RECEIVE_BYTES = 256 << 10, HEAD_BYTES = 48 };
 
-/* ------------------------------------------------------------------------------------------- process and time */
+/* ------------------------------------------------------------------------------------------- process and rest */
 
 pid_t kvl_redis_this_process(void)
 {
@@ -28,21 +27,6 @@ pid_t kvl_redis_this_process(void)
 bool kvl_redis_in_child(const kvl_redis *redis)
 {
     return getpid() != redis->pid;
-}
-
-static uint64_t now_ms(void)
-{
-    struct timespec t = {0};
-
-    clock_gettime(CLOCK_MONOTONIC, &t); /* cannot fail: the clock exists since 2.6.32 */
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-kvl_redis_time kvl_redis_time_of(uint64_t max_ms)
-{
-    uint64_t now = now_ms();
-
-    return (kvl_redis_time){now, now, max_ms};
 }
 
 /* The server answers, after it did not. */
@@ -62,29 +46,27 @@ static void rest(kvl_redis *redis, const char *why)
     pthread_mutex_lock(&redis->lock);
     bool is_new = redis->rest_ms == 0;
     redis->rest_ms = is_new ? KVL_REDIS_REST_MS : kvl_min(2 * redis->rest_ms, KVL_REDIS_REST_MAX_MS);
-    redis->rest_until_ms = now_ms() + redis->rest_ms;
+    redis->rest_until_ms = kvl_store_now_ms() + redis->rest_ms;
     pthread_mutex_unlock(&redis->lock);
     if (is_new)
         kvl_redis_log(redis, KVLAZY_LOG_WARN, "%s: %s; it is left alone for 1 s, then for longer", redis->where, why);
 }
 
 /* Until something can be read, or written. 0, or ETIMEDOUT, and then the link is out of step. */
-static int wait_for(kvl_redis *redis, kvl_redis_link *link, short events, kvl_redis_time *time)
+static int wait_for(kvl_redis *redis, kvl_redis_link *link, short events, kvl_limit *limit)
 {
     struct pollfd poller = {.fd = link->context->fd, .events = events};
 
     for (;;) {
-        uint64_t now = now_ms();
-        uint64_t passed_ms = now - time->begin_ms, still_ms = now - time->moved_ms;
+        uint64_t left_ms = kvl_limit_left_ms(limit);
 
-        if (still_ms >= KVL_REDIS_STALL_MS || passed_ms >= time->max_ms) {
+        if (!left_ms) {
             link->is_broken = true;
-            if (still_ms >= KVL_REDIS_STALL_MS)
+            if (kvl_limit_is_stalled(limit))
                 rest(redis, "no answer within 200 ms");
             return ETIMEDOUT;
         }
-        int left_ms = (int)kvl_min(KVL_REDIS_STALL_MS - still_ms, time->max_ms - passed_ms);
-        int n = poll(&poller, 1, left_ms);
+        int n = poll(&poller, 1, (int)left_ms);
         if (n > 0)
             return 0;
         if (n < 0 && errno != EINTR) {
@@ -125,7 +107,7 @@ static void skip_sent(struct msghdr *message, size_t sent)
     }
 }
 
-int kvl_redis_send(kvl_redis *redis, kvl_redis_link *link, const kvl_redis_words *words, kvl_redis_time *time)
+int kvl_redis_send(kvl_redis *redis, kvl_redis_link *link, const kvl_redis_words *words, kvl_limit *limit)
 {
     char head[KVL_REDIS_ARGS][HEAD_BYTES];
     struct iovec part[2 * KVL_REDIS_ARGS + 1];
@@ -139,9 +121,9 @@ int kvl_redis_send(kvl_redis *redis, kvl_redis_link *link, const kvl_redis_words
 
         if (n > 0) {
             skip_sent(&message, (size_t)n);
-            time->moved_ms = now_ms();
+            kvl_limit_moved(limit);
         } else if (error == EAGAIN || error == EWOULDBLOCK) {
-            error = wait_for(redis, link, POLLOUT, time);
+            error = wait_for(redis, link, POLLOUT, limit);
             if (error)
                 return error;
         } else if (error != EINTR) {
@@ -153,20 +135,20 @@ int kvl_redis_send(kvl_redis *redis, kvl_redis_link *link, const kvl_redis_words
 }
 
 /* Some more bytes of replies. 0 or errno, and then the link is out of step. */
-static int feed(kvl_redis *redis, kvl_redis_link *link, kvl_redis_time *time)
+static int feed(kvl_redis *redis, kvl_redis_link *link, kvl_limit *limit)
 {
     ssize_t n = recv(link->context->fd, link->buffer, RECEIVE_BYTES, MSG_DONTWAIT);
     int error = n < 0 ? errno : 0;
 
     if (error == EAGAIN || error == EWOULDBLOCK)
-        return wait_for(redis, link, POLLIN, time);
+        return wait_for(redis, link, POLLIN, limit);
     if (error == EINTR)
         return 0;
     if (n <= 0) {
         link->is_broken = true;
         return error ? error : ECONNRESET;
     }
-    time->moved_ms = now_ms();
+    kvl_limit_moved(limit);
     if (redisReaderFeed(link->context->reader, link->buffer, (size_t)n) == REDIS_OK)
         return 0;
     link->is_broken = true;
@@ -184,7 +166,7 @@ static bool is_plausible(const redisReader *reader)
     return reader->ridx >= 0 || !unread_bytes || strchr("+-:$", reader->buf[reader->pos]);
 }
 
-int kvl_redis_receive(kvl_redis *redis, kvl_redis_link *link, redisReply **reply, kvl_redis_time *time)
+int kvl_redis_receive(kvl_redis *redis, kvl_redis_link *link, redisReply **reply, kvl_limit *limit)
 {
     void *got = NULL;
 
@@ -198,7 +180,7 @@ int kvl_redis_receive(kvl_redis *redis, kvl_redis_link *link, redisReply **reply
             rest(redis, "what answers there is no Redis");
             return EPROTO;
         }
-        int error = got ? 0 : feed(redis, link, time);
+        int error = got ? 0 : feed(redis, link, limit);
         if (error)
             return error;
     }
@@ -212,10 +194,10 @@ int kvl_redis_receive(kvl_redis *redis, kvl_redis_link *link, redisReply **reply
     return error;
 }
 
-int kvl_redis_confirm(kvl_redis *redis, kvl_redis_link *link, kvl_redis_time *time)
+int kvl_redis_confirm(kvl_redis *redis, kvl_redis_link *link, kvl_limit *limit)
 {
     redisReply *reply = NULL;
-    int error = kvl_redis_receive(redis, link, &reply, time);
+    int error = kvl_redis_receive(redis, link, &reply, limit);
 
     if (reply)
         freeReplyObject(reply);
@@ -248,7 +230,7 @@ void kvl_redis_close(kvl_redis_link *link)
 static int introduce(kvl_redis *redis, kvl_redis_link *link)
 {
     const kvlazy_redis_params *p = &redis->params;
-    kvl_redis_time time = kvl_redis_time_of(UINT64_MAX);
+    kvl_limit limit = kvl_limit_of(UINT64_MAX);
     kvl_redis_words ping = {0}, select = {0}, auth = {0};
     char database[16];
     int error;
@@ -258,9 +240,9 @@ static int introduce(kvl_redis *redis, kvl_redis_link *link)
         if (p->user)
             kvl_redis_say(&auth, p->user);
         kvl_redis_say(&auth, p->password);
-        error = kvl_redis_send(redis, link, &auth, &time);
+        error = kvl_redis_send(redis, link, &auth, &limit);
         if (!error)
-            error = kvl_redis_confirm(redis, link, &time);
+            error = kvl_redis_confirm(redis, link, &limit);
         if (error)
             return error;
     }
@@ -268,15 +250,15 @@ static int introduce(kvl_redis *redis, kvl_redis_link *link)
     kvl_redis_say(&select, "SELECT");
     kvl_redis_say(&select, database);
     kvl_redis_say(&ping, "PING"); /* asks for nothing that a user must be allowed */
-    error = kvl_redis_send(redis, link, p->database ? &select : &ping, &time);
+    error = kvl_redis_send(redis, link, p->database ? &select : &ping, &limit);
     if (!error)
-        error = kvl_redis_confirm(redis, link, &time);
+        error = kvl_redis_confirm(redis, link, &limit);
     return error == ENOENT ? EPROTO : error;
 }
 
 static kvl_redis_link *new_link(const kvlazy_redis_params *p)
 {
-    const struct timeval wait = {0, KVL_REDIS_STALL_MS * 1000};
+    const struct timeval wait = {0, KVL_STALL_MS * 1000};
     kvl_redis_link *link = calloc(1, sizeof *link);
 
     if (!link)
@@ -328,13 +310,13 @@ static bool stands(const kvl_redis_link *link)
  * to find out, and the others go on without it. */
 static int take_idle(kvl_redis *redis, kvl_redis_link **idle, bool *looks)
 {
-    uint64_t now = now_ms();
+    uint64_t now = kvl_store_now_ms();
 
     pthread_mutex_lock(&redis->lock);
     bool rests = redis->rest_ms && now < redis->rest_until_ms;
     *looks = redis->rest_ms && !rests;
     if (*looks)
-        redis->rest_until_ms = now + 2 * KVL_REDIS_STALL_MS;
+        redis->rest_until_ms = now + 2 * KVL_STALL_MS;
     *idle = rests ? NULL : redis->idle;
     if (*idle) {
         redis->idle = (*idle)->next;

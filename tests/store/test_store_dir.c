@@ -141,7 +141,7 @@ static void rows_are_read_in_any_order(void **state)
     void *blob;
 
     open_place(p, GIB);
-    assert_int_equal(put(&p->ops, 3, BYTES), 0);
+    assert_int_equal(put_blob(&p->ops, 3, BYTES), 0);
     assert_int_equal(p->ops.open(p->ops.ctx, blob_name(3), 0, &blob), 0);
     for (int i = 0; i < 2000; i++) {
         uint64_t at = next_random(&seed) % BYTES;
@@ -174,7 +174,7 @@ static void reading_in_order_reads_ahead(void **state)
 
     open_place(p, GIB);
     fail_os.n_submit = 0;
-    assert_int_equal(put(&p->ops, 1, 4 << 20), 0);
+    assert_int_equal(put_blob(&p->ops, 1, 4 << 20), 0);
     if (!fail_os.n_submit)
         skip(); /* a file system without O_DIRECT, or a kernel without requests */
     assert_int_equal(fail_os.n_submit, 16);
@@ -216,7 +216,7 @@ static void a_blob_is_visible_whole_or_not_at_all(void **state)
     blob = begin_put(&p->ops, 1, 500000, 500000);
     assert_int_equal(p->ops.close(blob, true), 0);
     assert_true(has_blob(&p->ops, 1));
-    assert_int_equal(get(&p->ops, 1, 500000), 0);
+    assert_int_equal(get_blob(&p->ops, 1, 500000), 0);
 }
 
 static void what_is_there_stays(void **state)
@@ -225,9 +225,9 @@ static void what_is_there_stays(void **state)
     struct stat before, after;
 
     open_place(p, GIB);
-    assert_int_equal(put(&p->ops, 1, 5000), 0);
+    assert_int_equal(put_blob(&p->ops, 1, 5000), 0);
     assert_int_equal(stat(blob_path(p, 1), &before), 0);
-    assert_int_equal(put(&p->ops, 1, 5000), 0);
+    assert_int_equal(put_blob(&p->ops, 1, 5000), 0);
     assert_int_equal(stat(blob_path(p, 1), &after), 0);
     assert_int_equal(before.st_ino, after.st_ino);
     assert_int_equal(n_files_below(p->path), 1);
@@ -245,7 +245,7 @@ static void a_dropped_blob_is_read_to_its_end(void **state)
     void *blob;
 
     open_place(p, GIB);
-    assert_int_equal(put(&p->ops, 1, 5000), 0);
+    assert_int_equal(put_blob(&p->ops, 1, 5000), 0);
     assert_int_equal(p->ops.open(p->ops.ctx, blob_name(1), 0, &blob), 0);
     drop(&p->ops, 1);
     assert_int_equal(p->ops.read(blob, 0, data, sizeof data, 1000), 0);
@@ -301,14 +301,14 @@ static void what_is_no_blob_is_no_blob(void **state)
     for (size_t i = 0; i < N_OF(make); i++) {
         void *blob = NULL;
 
-        assert_int_equal(put(&p->ops, 1, 5000), 0); /* so that its directory is there */
+        assert_int_equal(put_blob(&p->ops, 1, 5000), 0); /* so that its directory is there */
         assert_int_equal(unlink(blob_path(p, 1)), 0);
         make[i](blob_path(p, 1), other);
         assert_false(has_blob(&p->ops, 1));
         assert_int_equal(p->ops.open(p->ops.ctx, blob_name(1), 0, &blob), ENOENT);
         assert_null(blob);
-        assert_int_equal(put(&p->ops, 1, 5000), 0); /* takes its place */
-        assert_int_equal(get(&p->ops, 1, 5000), 0);
+        assert_int_equal(put_blob(&p->ops, 1, 5000), 0); /* takes its place */
+        assert_int_equal(get_blob(&p->ops, 1, 5000), 0);
         drop(&p->ops, 1);
     }
     assert_int_equal(n_files_below(beside), 1);
@@ -320,12 +320,12 @@ static void a_directory_in_the_way_is_left_alone(void **state)
     struct place *p = *state;
 
     open_place(p, GIB);
-    assert_int_equal(put(&p->ops, 1, 5000), 0);
+    assert_int_equal(put_blob(&p->ops, 1, 5000), 0);
     assert_int_equal(unlink(blob_path(p, 1)), 0);
     assert_int_equal(mkdir(blob_path(p, 1), 0700), 0);
     assert_false(has_blob(&p->ops, 1));
-    assert_int_not_equal(get(&p->ops, 1, 5000), 0);
-    assert_int_not_equal(put(&p->ops, 1, 5000), 0);
+    assert_int_not_equal(get_blob(&p->ops, 1, 5000), 0);
+    assert_int_not_equal(put_blob(&p->ops, 1, 5000), 0);
     assert_int_equal(n_files_below(p->path), 0);
 }
 
@@ -336,7 +336,7 @@ static void directories_are_not_links(void **state)
     char *there = make_tree(true), path[256], target[512], cwd[256];
 
     open_place(p, GIB);
-    assert_int_equal(put(&p->ops, 1, 5000), 0);
+    assert_int_equal(put_blob(&p->ops, 1, 5000), 0);
     close_place(p);
     assert_non_null(getcwd(cwd, sizeof cwd));
     for (int level = 0; level < 2; level++) {
@@ -348,8 +348,8 @@ static void directories_are_not_links(void **state)
         assert_int_equal(symlink(target, path), 0);
         open_place(p, GIB);
         assert_false(has_blob(&p->ops, 1));
-        assert_int_equal(get(&p->ops, 1, 5000), ENOENT);
-        assert_int_not_equal(put(&p->ops, 1, 5000), 0);
+        assert_int_equal(get_blob(&p->ops, 1, 5000), ENOENT);
+        assert_int_not_equal(put_blob(&p->ops, 1, 5000), 0);
         drop(&p->ops, 1);
         assert_int_equal(n_files_below(there), 1 + level); /* the blob, then the link beside it */
         close_place(p);
@@ -367,7 +367,7 @@ static int put_many(void *arg)
     if (kvlazy_store_dir(p->path, GIB, &ops))
         return 1;
     for (uint32_t i = 0; i < 100; i++)
-        if (put(&ops, i, 50000 + i) || get(&ops, i, 50000 + i))
+        if (put_blob(&ops, i, 50000 + i) || get_blob(&ops, i, 50000 + i))
             return 2;
     ops.destroy(ops.ctx);
     return 0;
@@ -386,7 +386,7 @@ static void processes_share(void **state)
     for (int i = 0; i < 2; i++)
         assert_int_equal(end_of_child(pid[i]), 0);
     for (uint32_t i = 0; i < 100; i++)
-        assert_int_equal(get(&p->ops, i, 50000 + i), 0);
+        assert_int_equal(get_blob(&p->ops, i, 50000 + i), 0);
     assert_int_equal(n_files_below(p->path), 100);
 }
 
@@ -419,7 +419,7 @@ static void a_process_is_killed(void **state)
         kill(pid, SIGKILL);
         assert_int_equal(end_of_child(pid), 1000 + SIGKILL);
         for (; has_blob(&p->ops, n); n++)
-            assert_int_equal(get(&p->ops, n, 300000), 0);
+            assert_int_equal(get_blob(&p->ops, n, 300000), 0);
         assert_int_equal(n_files_below(p->path), n);
         for (uint32_t i = 0; i < n; i++)
             drop(&p->ops, i);
@@ -460,14 +460,14 @@ static void a_forked_child_may_not(void **state)
     struct fork_case c = {.p = p};
 
     open_place(p, GIB);
-    assert_int_equal(put(&p->ops, 1, 5000), 0);
+    assert_int_equal(put_blob(&p->ops, 1, 5000), 0);
     assert_int_equal(p->ops.open(p->ops.ctx, blob_name(1), 0, &c.reader), 0);
     c.writer = begin_put(&p->ops, 2, 5000, 5000);
     assert_int_equal(end_of_child(child(use_in_child, &c)), 0);
     assert_int_equal(p->ops.close(c.reader, false), 0);
     assert_int_equal(p->ops.close(c.writer, true), 0);
-    assert_int_equal(get(&p->ops, 1, 5000), 0);
-    assert_int_equal(get(&p->ops, 2, 5000), 0);
+    assert_int_equal(get_blob(&p->ops, 1, 5000), 0);
+    assert_int_equal(get_blob(&p->ops, 2, 5000), 0);
 }
 
 struct thread_case {
@@ -536,7 +536,7 @@ static void the_page_cache_stays_empty(void **state)
     }
     open_place(p, GIB);
     for (uint32_t i = 0; i < BLOBS; i++)
-        assert_int_equal(put(&p->ops, i, BYTES + 5), 0);
+        assert_int_equal(put_blob(&p->ops, i, BYTES + 5), 0);
     for (uint32_t i = 0; i < BLOBS; i++)
         assert_int_equal(get_steps(&p->ops, i, BYTES + 5, 100000), 0);
     for (uint32_t i = 0; i < BLOBS; i++) {

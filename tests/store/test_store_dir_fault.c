@@ -65,7 +65,7 @@ static void use_place(const char *path)
     (void)ops.has(ops.ctx, (const uint8_t(*)[32])blob_name(20), 1, &yes);
     (void)ops.touch(ops.ctx, (const uint8_t(*)[32])blob_name(20), 1);
     (void)ops.drop(ops.ctx, blob_name(21));
-    (void)put(&ops, 22, BYTES);
+    (void)put_blob(&ops, 22, BYTES);
     ops.destroy(ops.ctx);
 }
 
@@ -76,7 +76,7 @@ static void fill_place(struct place *p)
 
     open_place(p, LIMIT);
     for (uint32_t i = 0; i < N; i++) {
-        assert_int_equal(put(&p->ops, i, SMALL), 0);
+        assert_int_equal(put_blob(&p->ops, i, SMALL), 0);
         set_age(blob_path(p, i), i == N - 1 ? -1000 : 1000 - (double)i);
     }
     close_place(p);
@@ -91,7 +91,7 @@ static void is_sound(struct place *p)
     open_place(p, LIMIT);
     for (uint32_t i = 0; i < 23; i++)
         if (has_blob(&p->ops, i))
-            assert_int_equal(get(&p->ops, i, i < N ? SMALL : BYTES), 0);
+            assert_int_equal(get_blob(&p->ops, i, i < N ? SMALL : BYTES), 0);
     for (uint32_t i = 0; i < 23; i++)
         drop(&p->ops, i);
     assert_int_equal(p->ops.close(begin_put(&p->ops, 0, LIMIT, 0), false), 0);
@@ -160,9 +160,9 @@ static void other_file_systems_do(void **state)
         fail_os = hosts[h];
         open_place(p, LIMIT);
         bool learns = fail_os.no_proc; /* by the first put, which fails */
-        assert_int_equal(put(&p->ops, 1, BYTES), learns ? ENOENT : 0);
-        assert_int_equal(put(&p->ops, 1, BYTES), 0);
-        assert_int_equal(put(&p->ops, 1, BYTES), 0);
+        assert_int_equal(put_blob(&p->ops, 1, BYTES), learns ? ENOENT : 0);
+        assert_int_equal(put_blob(&p->ops, 1, BYTES), 0);
+        assert_int_equal(put_blob(&p->ops, 1, BYTES), 0);
         assert_int_equal(put_steps(&p->ops, 2, BYTES, 4096), 0);
         assert_int_equal(get_steps(&p->ops, 1, BYTES, 5000), 0);
         assert_int_equal(get_steps(&p->ops, 2, BYTES, 8192), 0);
@@ -184,7 +184,7 @@ static void the_page_cache_empties_without_direct(void **state)
     for (int odd = 0; odd < 2; odd++) {
         fail_os = (struct fail_os){.no_direct = !odd, .odd_blocks = odd};
         open_place(p, (UINT64_C(1) << 30));
-        assert_int_equal(put(&p->ops, 1, MIB << 20), 0);
+        assert_int_equal(put_blob(&p->ops, 1, MIB << 20), 0);
         assert_true(fail_os.n_sync >= MIB);
         long after_put = cached_pages(blob_path(p, 1));
         assert_int_equal(get_steps(&p->ops, 1, MIB << 20, 10000), 0);
@@ -233,7 +233,7 @@ static void a_call_has_its_time(void **state)
     assert_non_null(data);
     fail_os.no_aio = true; /* each piece is waited for where it is asked for */
     open_place(p, UINT64_C(1) << 30);
-    assert_int_equal(put(&p->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&p->ops, 1, MIB), 0);
     for (size_t i = 0; i < 2 * N_OF(rows); i++) {
         bool is_put = i % 2;
         int64_t begin_ms = fail_os.passed_ms;
@@ -263,7 +263,7 @@ static void a_disk_that_hangs(void **state)
 
     assert_non_null(data);
     open_place(p, UINT64_C(1) << 30);
-    assert_int_equal(put(&p->ops, 1, 1 << 20), 0);
+    assert_int_equal(put_blob(&p->ops, 1, 1 << 20), 0);
     int n_refused = 0;
     for (int i = 0; i < 12; i++) {
         fail_os.hangs = true;
@@ -282,7 +282,7 @@ static void a_disk_that_hangs(void **state)
     assert_in_range(n_refused, 1, 11);
     fail_os.hangs = false;
     for (uint32_t i = 0; i < 12; i++)
-        assert_int_equal(get(&p->ops, 1, 1 << 20), 0);
+        assert_int_equal(get_blob(&p->ops, 1, 1 << 20), 0);
 
     assert_int_equal(p->ops.open(p->ops.ctx, blob_name(2), 3 << 20, &blob), 0);
     fail_os.hangs = true;
@@ -303,12 +303,12 @@ static void requests_come_back_incomplete(void **state)
     open_place(p, UINT64_C(1) << 30);
     for (size_t i = 0; i < N_OF(answers); i++) {
         fail_os.bad_answer = answers[i];
-        assert_int_equal(put(&p->ops, 1, BYTES * 5), 0);
+        assert_int_equal(put_blob(&p->ops, 1, BYTES * 5), 0);
         assert_int_equal(fail_os.bad_answer, 0);
         fail_os.bad_answer = answers[i];
-        assert_int_equal(get(&p->ops, 1, BYTES * 5), 0);
+        assert_int_equal(get_blob(&p->ops, 1, BYTES * 5), 0);
         assert_int_equal(fail_os.bad_answer, 0);
-        assert_int_equal(get(&p->ops, 1, BYTES * 5), 0);
+        assert_int_equal(get_blob(&p->ops, 1, BYTES * 5), 0);
         drop(&p->ops, 1);
     }
 }

@@ -49,7 +49,7 @@ static const char *there(struct place *p)
 static void put_range(struct place *p, uint32_t begin, uint32_t end, int apart_s)
 {
     for (uint32_t i = begin; i < end; i++) {
-        assert_int_equal(put(&p->ops, i, UNIT), 0);
+        assert_int_equal(put_blob(&p->ops, i, UNIT), 0);
         pass(apart_s);
     }
 }
@@ -70,7 +70,7 @@ static void the_least_recently_used_goes(void **state)
     open_place(p, N * UNIT); /* it is written down */
     put_range(p, 14, 18, 20);
     assert_string_equal(there(p), "1 3 10 11 12 13 14 15 16 17");
-    assert_int_equal(put(&p->ops, 18, 4 * UNIT - 4000), 0); /* as many as it takes */
+    assert_int_equal(put_blob(&p->ops, 18, 4 * UNIT - 4000), 0); /* as many as it takes */
     assert_string_equal(there(p), "12 13 14 15 16 17 18");
 }
 
@@ -98,12 +98,12 @@ static void a_chain_does_not_eat_itself(void **state)
     put_range(p, 20, 25, 0);
     pass(60);
     put_range(p, 0, 10, 0);
-    assert_int_equal(put(&p->ops, 10, UNIT), ENOSPC);
+    assert_int_equal(put_blob(&p->ops, 10, UNIT), ENOSPC);
     assert_string_equal(there(p), "0 1 2 3 4 5 6 7 8 9");
     for (int i = 0; i < 5; i++) {
         pass(60);
         touch(&p->ops, 10, (uint32_t[]){9, 8, 7, 6, 5, 4, 3, 2, 1, 0});
-        assert_int_equal(put(&p->ops, 10, UNIT), ENOSPC);
+        assert_int_equal(put_blob(&p->ops, 10, UNIT), ENOSPC);
         assert_string_equal(there(p), "0 1 2 3 4 5 6 7 8 9");
     }
     pass(60);
@@ -117,7 +117,7 @@ static void what_never_fits_evicts_nothing(void **state)
 
     open_place(p, N * UNIT);
     put_range(p, 0, 10, 20);
-    assert_int_equal(put(&p->ops, 10, N * UNIT + 1), ENOSPC);
+    assert_int_equal(put_blob(&p->ops, 10, N * UNIT + 1), ENOSPC);
     void *blob;
     assert_int_equal(p->ops.open(p->ops.ctx, blob_name(10), UINT64_MAX, &blob), ENOSPC);
     assert_string_equal(there(p), "0 1 2 3 4 5 6 7 8 9");
@@ -131,10 +131,10 @@ static void promises_count_until_they_end(void **state)
     open_place(p, N * UNIT);
     void *blob = begin_put(&p->ops, 0, 6 * UNIT, 0);
     put_range(p, 1, 5, 0);
-    assert_int_equal(put(&p->ops, 5, UNIT), ENOSPC);
+    assert_int_equal(put_blob(&p->ops, 5, UNIT), ENOSPC);
     assert_int_equal(p->ops.close(blob, false), 0);
     put_range(p, 5, 11, 0);
-    assert_int_equal(put(&p->ops, 11, UNIT), ENOSPC);
+    assert_int_equal(put_blob(&p->ops, 11, UNIT), ENOSPC);
     drop(&p->ops, 3); /* known at once */
     put_range(p, 11, 12, 0);
     assert_string_equal(there(p), "1 2 4 5 6 7 8 9 10 11");
@@ -281,19 +281,20 @@ static void some_space_stays_free(void **state)
     fail_os.free_bytes = 11 * UNIT;
     put_range(p, 0, 1, 0);
     fail_os.free_bytes = 11 * UNIT - 1;
-    assert_int_equal(put(&p->ops, 1, UNIT), ENOSPC);
+    assert_int_equal(put_blob(&p->ops, 1, UNIT), ENOSPC);
     pass(20);
     fail_os.free_bytes = 9 * UNIT; /* others filled it: no more than a blob's place is made */
-    assert_int_equal(put(&p->ops, 1, UNIT), ENOSPC);
+    assert_int_equal(put_blob(&p->ops, 1, UNIT), ENOSPC);
     assert_string_equal(there(p), "0");
     fail_os.free_bytes = 10 * UNIT;
-    assert_int_equal(put(&p->ops, 1, UNIT), ENOSPC); /* the blob that went gave no room: another process reads it */
+    assert_int_equal(put_blob(&p->ops, 1, UNIT),
+                     ENOSPC); /* the blob that went gave no room: another process reads it */
     assert_string_equal(there(p), "");
     fail_os.total_bytes = UINT64_C(1) << 50; /* of a large disk 1 GiB */
     fail_os.free_bytes = (UINT64_C(1) << 30) + UNIT;
     put_range(p, 1, 2, 0);
     fail_os.free_bytes--;
-    assert_int_equal(put(&p->ops, 2, 2 * UNIT), ENOSPC);
+    assert_int_equal(put_blob(&p->ops, 2, 2 * UNIT), ENOSPC);
 }
 
 /* A small file system of its own; skips where that is not to be had. */
@@ -323,7 +324,7 @@ static void a_full_disk_is_a_failed_put(void **state)
 
     mount_small(p->path, "size=16m");
     open_place(p, UINT64_C(1) << 30);
-    while (put(&p->ops, n, MIB) == 0)
+    while (put_blob(&p->ops, n, MIB) == 0)
         n++;
     uint64_t free_bytes = free_of(p->path);
     assert_in_range(free_bytes, 16 * MIB / 20, 16 * MIB / 20 + MIB + 8192);
@@ -345,7 +346,7 @@ static void a_full_disk_is_a_failed_put(void **state)
     assert_false(has_blob(&p->ops, 100));
     assert_int_equal(n_files_below(p->path), n - 3 + 1);
     for (uint32_t i = 3; i < n; i++)
-        assert_int_equal(get(&p->ops, i, MIB), 0);
+        assert_int_equal(get_blob(&p->ops, i, MIB), 0);
     close_place(p);
     assert_int_equal(umount(p->path), 0);
 }

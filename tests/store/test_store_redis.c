@@ -97,7 +97,7 @@ static void rows_are_read_in_any_order(void **state)
 
     start_server(r, NULL);
     open_redis(r);
-    assert_int_equal(put(&r->ops, 3, BYTES), 0);
+    assert_int_equal(put_blob(&r->ops, 3, BYTES), 0);
     assert_int_equal(r->ops.open(r->ops.ctx, blob_name(3), 0, &blob), 0);
     for (int i = 0; i < 100; i++) {
         uint64_t at = next_random(&seed) % BYTES;
@@ -125,7 +125,7 @@ static void a_get_may_end_early(void **state)
 
     start_server(r, NULL);
     open_redis(r);
-    assert_int_equal(put(&r->ops, 1, 8 * MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, 8 * MIB), 0);
     long long id = ask_server(r, "CLIENT ID");
     for (int i = 0; i < 20; i++) {
         assert_int_equal(r->ops.open(r->ops.ctx, blob_name(1), 0, &blob), 0);
@@ -164,8 +164,8 @@ static void a_blob_is_visible_whole_or_not_at_all(void **state)
 
     blob = begin_put(&r->ops, 1, 3 * MIB, 3 * MIB);
     assert_int_equal(r->ops.close(blob, true), 0);
-    assert_int_equal(put(&r->ops, 1, 3 * MIB), 0); /* once more */
-    assert_int_equal(get(&r->ops, 1, 3 * MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, 3 * MIB), 0); /* once more */
+    assert_int_equal(get_blob(&r->ops, 1, 3 * MIB), 0);
     assert_int_equal(n_keys(r), 1);
 }
 
@@ -176,7 +176,7 @@ static void blobs_expire_unless_used(void **state)
 
     start_server(r, NULL);
     open_redis(r);
-    assert_int_equal(put(&r->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, MIB), 0);
     assert_int_equal(ask_server(r, "TTL %s", key_of(1)), 7 * 24 * 3600);
     ask_server(r, "EXPIRE %s 100", key_of(1));
     touch(&r->ops, 2, (uint32_t[]){1, 2});
@@ -190,7 +190,7 @@ static void blobs_expire_unless_used(void **state)
     r->params.prefix = "other";
     open_redis(r);
     assert_false(has_blob(&r->ops, 1));
-    assert_int_equal(put(&r->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, MIB), 0);
     touch(&r->ops, 1, (uint32_t[]){1});
     assert_int_equal(ask_server(r, "TTL other%s", strchr(key_of(1), ':')), -1);
     assert_true(has_blob(&r->ops, 1));
@@ -213,7 +213,7 @@ static void many_names_at_once(void **state)
     for (uint32_t i = 0; i < MANY; i++) {
         memcpy(name[i], blob_name(i), sizeof *name);
         if (i % 100 == 7)
-            assert_int_equal(put(&r->ops, i, 10), 0);
+            assert_int_equal(put_blob(&r->ops, i, 10), 0);
     }
     assert_int_equal(r->ops.has(r->ops.ctx, (const uint8_t(*)[32])name, MANY, yes), 0);
     for (uint32_t i = 0; i < MANY; i++)
@@ -230,7 +230,7 @@ static int put_in_child(void *arg)
     struct redis_rig *r = arg;
     kvlazy_store_ops ops = {.struct_size = sizeof ops};
 
-    if (kvlazy_store_redis(&r->params, &ops) || put(&ops, 1, 3 * MIB))
+    if (kvlazy_store_redis(&r->params, &ops) || put_blob(&ops, 1, 3 * MIB))
         return 1;
     ops.destroy(ops.ctx);
     return 0;
@@ -267,14 +267,14 @@ static void processes_share(void **state)
     open_redis(r);
     assert_false(has_blob(&r->ops, 1));
     assert_int_equal(end_of_child(child(put_in_child, r)), 0);
-    assert_int_equal(get(&r->ops, 1, 3 * MIB), 0);
+    assert_int_equal(get_blob(&r->ops, 1, 3 * MIB), 0);
 
     assert_int_equal(r->ops.open(r->ops.ctx, blob_name(1), 0, &blob[0]), 0);
     blob[1] = begin_put(&r->ops, 2, MIB, MIB);
     assert_int_equal(end_of_child(child(use_in_child, blob)), 0); /* a child that was forked may not */
     assert_int_equal(r->ops.close(blob[0], false), 0);
     assert_int_equal(r->ops.close(blob[1], true), 0);
-    assert_int_equal(get(&r->ops, 2, MIB), 0);
+    assert_int_equal(get_blob(&r->ops, 2, MIB), 0);
 }
 
 struct thread_case {
@@ -335,19 +335,19 @@ static void foreign_values_are_no_blobs(void **state)
     ask_server(r, "HSET %s bytes 0", key_of(3));
     ask_server(r, "HSET %s field value", key_of(4));
     for (uint32_t i = 1; i <= 4; i++)
-        assert_int_equal(get(&r->ops, i, MIB), ENOENT);
+        assert_int_equal(get_blob(&r->ops, i, MIB), ENOENT);
     assert_false(has_blob(&r->ops, 1));
-    assert_int_equal(get(&r->ops, 1, MIB), ENOENT);
+    assert_int_equal(get_blob(&r->ops, 1, MIB), ENOENT);
     assert_int_equal(n_said(r, "another program has keys with our prefix"), 1);
 
-    assert_int_equal(put(&r->ops, 5, 3 * MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 5, 3 * MIB), 0);
     ask_server(r, "HDEL %s 2", key_of(5));
-    assert_int_equal(get(&r->ops, 5, 3 * MIB), ENODATA);
+    assert_int_equal(get_blob(&r->ops, 5, 3 * MIB), ENODATA);
     ask_server(r, "HSET %s 2 short", key_of(5));
-    assert_int_equal(get(&r->ops, 5, 3 * MIB), ENODATA);
+    assert_int_equal(get_blob(&r->ops, 5, 3 * MIB), ENODATA);
     for (uint32_t i = 1; i <= 5; i++) { /* a put takes their place */
-        assert_int_equal(put(&r->ops, i, MIB), 0);
-        assert_int_equal(get(&r->ops, i, MIB), 0);
+        assert_int_equal(put_blob(&r->ops, i, MIB), 0);
+        assert_int_equal(get_blob(&r->ops, i, MIB), 0);
     }
 }
 
@@ -382,12 +382,12 @@ static void a_full_server_evicts_whole_blobs(void **state)
     start_server(r, "--maxmemory", "24mb", "--maxmemory-policy", "allkeys-lru", NULL);
     open_redis(r);
     for (uint32_t i = 0; i < BLOBS; i++) {
-        int error = put(&r->ops, i, BYTES);
+        int error = put_blob(&r->ops, i, BYTES);
 
         assert_true(error == 0 || error == ENOSPC || error == ENOENT);
     }
     for (uint32_t i = 0; i < BLOBS; i++) {
-        int error = get(&r->ops, i, BYTES);
+        int error = get_blob(&r->ops, i, BYTES);
 
         assert_true(error == 0 || error == ENOENT);
         n_there += !error;
@@ -411,10 +411,10 @@ static void a_server_that_evicts_nothing(void **state)
 
     start_server(r, "--maxmemory", "10mb", "--maxmemory-policy", "noeviction", NULL);
     open_redis(r);
-    assert_int_equal(put(&r->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, MIB), 0);
     for (int i = 0; i < 3; i++)
-        told_once(r, put(&r->ops, 2, 20 * MIB), ENOSPC, "set maxmemory-policy to allkeys-lru");
-    assert_int_equal(get(&r->ops, 1, MIB), 0);
+        told_once(r, put_blob(&r->ops, 2, 20 * MIB), ENOSPC, "set maxmemory-policy to allkeys-lru");
+    assert_int_equal(get_blob(&r->ops, 1, MIB), 0);
     assert_false(has_blob(&r->ops, 2));
     assert_int_equal(n_keys(r), 1);
 }
@@ -425,31 +425,31 @@ static void passwords(void **state)
     start_server(r, "--requirepass", "open sesame", "--user", "reader", "on", ">secret", "~kvlazy:*", "+@read",
                  "+select", "+ping", NULL);
     open_redis(r);
-    told_once(r, put(&r->ops, 1, MIB), EACCES, "it wants a password");
-    assert_int_equal(put(&r->ops, 1, MIB), EHOSTDOWN); /* it is not asked again and again */
+    told_once(r, put_blob(&r->ops, 1, MIB), EACCES, "it wants a password");
+    assert_int_equal(put_blob(&r->ops, 1, MIB), EHOSTDOWN); /* it is not asked again and again */
     close_redis(r);
     r->params.password = "wrong";
     open_redis(r);
-    told_once(r, put(&r->ops, 1, MIB), EACCES, "user or password are wrong");
+    told_once(r, put_blob(&r->ops, 1, MIB), EACCES, "user or password are wrong");
     close_redis(r);
     r->params.password = "open sesame";
     open_redis(r);
-    assert_int_equal(put(&r->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, MIB), 0);
     close_redis(r);
     r->params.user = "reader";
     r->params.password = "secret";
     open_redis(r);
-    assert_int_equal(get(&r->ops, 1, MIB), 0);
+    assert_int_equal(get_blob(&r->ops, 1, MIB), 0);
     for (int i = 0; i < 3; i++)
-        told_once(r, put(&r->ops, 2, MIB), EACCES, "this user lacks rights");
-    assert_int_equal(get(&r->ops, 1, MIB), 0);
+        told_once(r, put_blob(&r->ops, 2, MIB), EACCES, "this user lacks rights");
+    assert_int_equal(get_blob(&r->ops, 1, MIB), 0);
     assert_int_equal(n_said(r, "sesame") + n_said(r, "secret"), 0);
     kill_server(r);
     close_redis(r);
     start_server(r, NULL);
     r->params.user = NULL;
     open_redis(r);
-    told_once(r, put(&r->ops, 1, MIB), EACCES, "it has no password");
+    told_once(r, put_blob(&r->ops, 1, MIB), EACCES, "it has no password");
 }
 
 static void a_read_only_replica(void **state)
@@ -459,8 +459,8 @@ static void a_read_only_replica(void **state)
     start_server(r, "--replicaof", "127.0.0.1", "1", NULL);
     open_redis(r);
     for (int i = 0; i < 3; i++)
-        told_once(r, put(&r->ops, 1, MIB), EROFS, "give the address of the primary");
-    assert_int_equal(get(&r->ops, 1, MIB), ENOENT); /* it can be read */
+        told_once(r, put_blob(&r->ops, 1, MIB), EROFS, "give the address of the primary");
+    assert_int_equal(get_blob(&r->ops, 1, MIB), ENOENT); /* it can be read */
 }
 
 static void an_old_server(void **state)
@@ -469,10 +469,10 @@ static void an_old_server(void **state)
 
     start_server(r, "--rename-command", "UNLINK", "", NULL);
     open_redis(r);
-    assert_int_equal(put(&r->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, MIB), 0);
     for (int i = 0; i < 3; i++)
         told_once(r, r->ops.drop(r->ops.ctx, blob_name(1)), ENOTSUP, "Redis 4, Valkey or newer is needed");
-    assert_int_equal(get(&r->ops, 1, MIB), 0);
+    assert_int_equal(get_blob(&r->ops, 1, MIB), 0);
 }
 
 static void a_cluster(void **state)
@@ -490,7 +490,7 @@ static void a_cluster(void **state)
     start_server(r, "--cluster-enabled", "yes", "--port", port, "--bind", "127.0.0.1", NULL);
     open_redis(r);
     for (int i = 0; i < 3; i++)
-        told_once(r, put(&r->ops, 1, MIB), ENOTSUP, "part of a cluster, which is not supported");
+        told_once(r, put_blob(&r->ops, 1, MIB), ENOTSUP, "part of a cluster, which is not supported");
     close_redis(r);
 
     r->params.socket = NULL; /* and by TCP, with a name, in a database that is not there */
@@ -498,7 +498,7 @@ static void a_cluster(void **state)
     r->params.port = (uint32_t)atoi(port);
     r->params.database = 3;
     open_redis(r);
-    assert_int_not_equal(put(&r->ops, 1, MIB), 0);
+    assert_int_not_equal(put_blob(&r->ops, 1, MIB), 0);
     assert_int_equal(n_said(r, "redis at 127.0.0.1, port") + n_said(r, "redis at ::1, port") > 0, 1);
 }
 
@@ -513,13 +513,13 @@ static void a_database_of_its_own_over_tcp(void **state)
     r->params.port = (uint32_t)atoi(port);
     r->params.database = 5;
     open_redis(r);
-    assert_int_equal(put(&r->ops, 1, 3 * MIB), 0);
-    assert_int_equal(get(&r->ops, 1, 3 * MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, 3 * MIB), 0);
+    assert_int_equal(get_blob(&r->ops, 1, 3 * MIB), 0);
     assert_int_equal(n_keys(r), 0);
     close_redis(r);
     r->params.database = 99;
     open_redis(r);
-    told_once(r, put(&r->ops, 1, MIB), EINVAL, "it has no such database");
+    told_once(r, put_blob(&r->ops, 1, MIB), EINVAL, "it has no such database");
 }
 
 /* ---- memory ---- */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* A Redis server that is not there, hangs, dies, comes back, or is something else: each call ends in time, and is a
- * miss. */
+/* A Redis server that is not there, hangs, is slow, dies, comes back, or is something else: each call ends in time, and
+ * is a miss. */
 #include "redis_support.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,17 +55,17 @@ static void a_server_that_is_not_there(void **state)
     for (int i = 0; i < 12; i++) {
         passed_ms += rest_s * 1000 - 400;
         TIMED(ask_has(r), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
-        TIMED(put(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
+        TIMED(put_blob(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
         passed_ms += 410;
         TIMED(ask_has(r), ECONNREFUSED, ECONNREFUSED, 0, LATE_MS);
         rest_s = rest_s < 32 ? 2 * rest_s : 60;
     }
     assert_int_equal(n_said(r, "it is left alone"), 1);
     start_server(r, NULL);
-    TIMED(put(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
+    TIMED(put_blob(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
     passed_ms += 60000;
-    assert_int_equal(put(&r->ops, 1, MIB), 0);
-    assert_int_equal(get(&r->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, MIB), 0);
+    assert_int_equal(get_blob(&r->ops, 1, MIB), 0);
     assert_int_equal(n_said(r, "answers again"), 1);
     kill_server(r);
     TIMED(ask_has(r), ECONNREFUSED, ECONNREFUSED, 0, LATE_MS);
@@ -78,17 +80,17 @@ static void a_server_that_hangs(void **state)
 
     start_server(r, NULL);
     open_redis(r);
-    assert_int_equal(put(&r->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, MIB), 0);
     stop_server(r);
     TIMED(ask_has(r), ETIMEDOUT, ETIMEDOUT, 195, 200 + LATE_MS); /* by a connection that stands */
     TIMED(ask_has(r), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
-    TIMED(get(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
+    TIMED(get_blob(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
     passed_ms += 1000;
-    TIMED(get(&r->ops, 1, MIB), ETIMEDOUT, ETIMEDOUT, 195, 200 + LATE_MS); /* by a new one */
-    TIMED(get(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
+    TIMED(get_blob(&r->ops, 1, MIB), ETIMEDOUT, ETIMEDOUT, 195, 200 + LATE_MS); /* by a new one */
+    TIMED(get_blob(&r->ops, 1, MIB), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
     continue_server(r);
     passed_ms += 2000;
-    assert_int_equal(get(&r->ops, 1, MIB), 0);
+    assert_int_equal(get_blob(&r->ops, 1, MIB), 0);
     assert_int_equal(n_said(r, "no answer within 200 ms"), 1);
     assert_int_equal(n_said(r, "answers again"), 1);
 }
@@ -102,7 +104,7 @@ static void a_server_that_hangs_in_the_middle(void **state)
     assert_non_null(data);
     start_server(r, NULL);
     open_redis(r);
-    assert_int_equal(put(&r->ops, 1, 20 * MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, 20 * MIB), 0);
     assert_int_equal(r->ops.open(r->ops.ctx, blob_name(1), 0, &blob), 0);
     assert_int_equal(r->ops.read(blob, 0, data, 100, 10000), 0);
     void *writer = begin_put(&r->ops, 2, 20 * MIB, MIB);
@@ -118,11 +120,11 @@ static void a_server_that_hangs_in_the_middle(void **state)
     TIMED(r->ops.close(quick, false), 0, 0, 0, LATE_MS);
     continue_server(r);
     passed_ms += 60000;
-    assert_int_equal(get(&r->ops, 1, 20 * MIB), 0);
+    assert_int_equal(get_blob(&r->ops, 1, 20 * MIB), 0);
     assert_false(has_blob(&r->ops, 2));
     assert_false(has_blob(&r->ops, 4));
     if (has_blob(&r->ops, 3)) /* the answer did not arrive, the command did */
-        assert_int_equal(get(&r->ops, 3, MIB), 0);
+        assert_int_equal(get_blob(&r->ops, 3, MIB), 0);
     free(data);
 }
 
@@ -135,7 +137,7 @@ static void a_server_that_dies_in_the_middle(void **state)
     assert_non_null(data);
     start_server(r, NULL);
     open_redis(r);
-    assert_int_equal(put(&r->ops, 1, 20 * MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, 20 * MIB), 0);
     assert_int_equal(r->ops.open(r->ops.ctx, blob_name(1), 0, &reader), 0);
     assert_int_equal(r->ops.read(reader, 0, data, 100, 10000), 0);
     void *writer = begin_put(&r->ops, 2, 20 * MIB, MIB);
@@ -150,23 +152,39 @@ static void a_server_that_dies_in_the_middle(void **state)
     start_server(r, NULL); /* empty, and at once in use */
     for (uint32_t i = 1; i <= 3; i++)
         assert_false(has_blob(&r->ops, i));
-    assert_int_equal(put(&r->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, MIB), 0);
     kill_server(r);
     start_server(r, NULL);
     assert_false(has_blob(&r->ops, 1)); /* idle connections are looked at before they are used */
-    assert_int_equal(put(&r->ops, 1, MIB), 0);
-    assert_int_equal(get(&r->ops, 1, MIB), 0);
+    assert_int_equal(put_blob(&r->ops, 1, MIB), 0);
+    assert_int_equal(get_blob(&r->ops, 1, MIB), 0);
     free(data);
 }
 
 /* ---- something else answers ---- */
 
-static int listen_at(const char *path)
+static struct sockaddr_un address_of(const char *path)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
+
+    assert_true(strlen(path) < sizeof at.sun_path);
+    memcpy(at.sun_path, path, strlen(path));
+    return at;
+}
+
+static int connect_to(const char *path)
+{
+    struct sockaddr_un at = address_of(path);
     int sock = socket(AF_UNIX, SOCK_STREAM, 0);
 
-    snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
+    return connect(sock, (struct sockaddr *)&at, sizeof at) == 0 ? sock : -1;
+}
+
+static int listen_at(const char *path)
+{
+    struct sockaddr_un at = address_of(path);
+    int sock = socket(AF_UNIX, SOCK_STREAM, 0);
+
     unlink(path);
     assert_int_equal(bind(sock, (struct sockaddr *)&at, sizeof at), 0);
     assert_int_equal(listen(sock, 8), 0);
@@ -233,6 +251,165 @@ static void something_listens_and_says_nothing(void **state)
     close(sock);
 }
 
+/* ---- a server that is slow ---- */
+
+struct relay {
+    int sock;
+    const char *to;
+    int wait_ms; /* before each piece that comes from the server */
+};
+
+enum { PIECE = 256 << 10 };
+
+/* Everything that one side sends reaches the other. */
+static int pass_on(const struct relay *r, int client, int server)
+{
+    static char data[PIECE];
+    struct pollfd side[2] = {{.fd = client, .events = POLLIN}, {.fd = server, .events = POLLIN}};
+
+    while (poll(side, 2, -1) > 0)
+        for (int i = 0; i < 2; i++) {
+            ssize_t n = side[i].revents ? read(side[i].fd, data, sizeof data) : 1;
+
+            if (n <= 0)
+                return 0;
+            if (side[i].revents && i == 1)
+                usleep((useconds_t)r->wait_ms * 1000);
+            for (ssize_t at = 0, k; side[i].revents && at < n; at += k) {
+                k = write(side[!i].fd, data + at, (size_t)(n - at));
+                if (k <= 0)
+                    return 0;
+            }
+        }
+    return 1;
+}
+
+static int relay(void *arg)
+{
+    const struct relay *r = arg;
+
+    signal(SIGPIPE, SIG_IGN);
+    for (;;) {
+        int client = accept(r->sock, NULL, NULL), server = connect_to(r->to);
+
+        if (client < 0 || server < 0)
+            return 1;
+        pass_on(r, client, server);
+        close(client);
+        close(server);
+    }
+}
+
+/* A blob may take long while something moves; how long in all is said by the call. */
+static void a_server_that_is_slow(void **state)
+{
+    enum { BYTES = 12 * MIB };
+    struct redis_rig *r = *state;
+    char path[300];
+    uint8_t *data = calloc(1, BYTES);
+    void *blob;
+
+    assert_non_null(data);
+    start_server(r, NULL);
+    snprintf(path, sizeof path, "%s/slow", r->dir);
+    struct relay slow = {listen_at(path), r->socket, 30};
+    int pid = child(relay, &slow);
+    r->params.socket = path;
+    open_redis(r);
+    assert_int_equal(put_blob(&r->ops, 1, BYTES), 0);
+    TIMED(get_blob(&r->ops, 1, BYTES), 0, 0, 400, 60000); /* at least so many pieces of the size of a socket's buffer */
+    assert_int_equal(r->ops.open(r->ops.ctx, blob_name(1), 0, &blob), 0);
+    TIMED(r->ops.read(blob, 0, data, BYTES, 250), ETIMEDOUT, ETIMEDOUT, 245, 250 + LATE_MS);
+    assert_int_equal(r->ops.close(blob, false), 0);
+    assert_string_equal(r->log, ""); /* the server is not at fault */
+    assert_int_equal(get_blob(&r->ops, 1, BYTES), 0);
+    close_redis(r);
+    kill(pid, SIGKILL);
+    assert_int_equal(end_of_child(pid), 1000 + SIGKILL);
+    close(slow.sock);
+    free(data);
+}
+
+/* ---- a host that does not answer ---- */
+
+/* A port whose queue is full drops what comes, as a host does that is gone. */
+static void a_host_that_says_nothing(void **state)
+{
+    struct redis_rig *r = *state;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof at;
+    int sock = socket(AF_INET, SOCK_STREAM, 0), peer[8];
+
+    assert_int_equal(bind(sock, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(getsockname(sock, (struct sockaddr *)&at, &n), 0);
+    assert_int_equal(listen(sock, 0), 0);
+    for (size_t i = 0; i < N_OF(peer); i++) {
+        peer[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        (void)!connect(peer[i], (struct sockaddr *)&at, sizeof at);
+    }
+    r->params.socket = NULL;
+    r->params.port = ntohs(at.sin_port);
+    open_redis(r);
+    TIMED(ask_has(r), ETIMEDOUT, ECONNREFUSED, 195, 200 + LATE_MS);
+    TIMED(ask_has(r), EHOSTDOWN, EHOSTDOWN, 0, LATE_MS);
+    assert_int_equal(n_said(r, "it is left alone"), 1);
+    for (size_t i = 0; i < N_OF(peer); i++)
+        close(peer[i]);
+    close(sock);
+}
+
+/* ---- one server of a cluster, which sends to another ---- */
+
+struct redirection {
+    int sock;
+    const char *answer; /* to all but PING */
+};
+
+static int redirect(void *arg)
+{
+    const struct redirection *d = arg;
+    char request[4096];
+
+    for (;;) {
+        int peer = accept(d->sock, NULL, NULL);
+
+        if (peer < 0)
+            return 1;
+        for (ssize_t n; (n = read(peer, request, sizeof request - 1)) > 0;) {
+            request[n] = 0;
+            const char *answer = strstr(request, "PING") ? "+PONG\r\n" : d->answer;
+            for (const char *command = request; (command = strchr(command, '*')); command++)
+                (void)!write(peer, answer, strlen(answer));
+        }
+        close(peer);
+    }
+}
+
+static void a_cluster_sends_to_another_server(void **state)
+{
+    static const char *const answer[] = {"-MOVED 3999 127.0.0.1:6381\r\n", "-ASK 3999 127.0.0.1:6381\r\n"};
+    struct redis_rig *r = *state;
+
+    for (size_t i = 0; i < N_OF(answer); i++) {
+        struct redirection d = {listen_at(r->socket), answer[i]};
+        int pid = child(redirect, &d);
+
+        r->log[0] = 0;
+        open_redis(r);
+        for (int k = 0; k < 3; k++) { /* a miss, and the connection stands */
+            assert_int_equal(ask_has(r), ENOTSUP);
+            assert_int_equal(get_blob(&r->ops, 1, MIB), ENOTSUP);
+            assert_int_equal(put_blob(&r->ops, 1, MIB), ENOTSUP);
+        }
+        assert_int_equal(n_said(r, "part of a cluster, which is not supported"), 1);
+        assert_int_equal(n_said(r, "left alone"), 0);
+        close_redis(r);
+        kill(pid, SIGKILL);
+        assert_int_equal(end_of_child(pid), 1000 + SIGKILL);
+        close(d.sock);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +419,9 @@ int main(void)
         REDIS_TEST(a_server_that_dies_in_the_middle),
         REDIS_TEST(something_else_answers),
         REDIS_TEST(something_listens_and_says_nothing),
+        REDIS_TEST(a_server_that_is_slow),
+        REDIS_TEST(a_host_that_says_nothing),
+        REDIS_TEST(a_cluster_sends_to_another_server),
     };
     if (!has_server()) {
         print_message("there is no redis-server here\n");

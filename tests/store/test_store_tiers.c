@@ -46,7 +46,7 @@ static void put_at(struct fake_place *f, uint32_t i)
 {
     kvlazy_store_ops ops = fake_ops(f);
 
-    assert_int_equal(put(&ops, i, BYTES), 0);
+    assert_int_equal(put_blob(&ops, i, BYTES), 0);
     memset(f->n_call, 0, sizeof f->n_call);
 }
 
@@ -160,7 +160,7 @@ static void the_near_one_is_read_first(void **state)
 
     put_at(&b->near, 1);
     put_at(&b->far, 1);
-    assert_int_equal(get(&b->ops, 1, BYTES), 0);
+    assert_int_equal(get_blob(&b->ops, 1, BYTES), 0);
     assert_int_equal(b->far.n_call[FAKE_OPEN], 0);
     assert_true(has_blob(&b->ops, 1));
     assert_int_equal(b->far.n_call[FAKE_HAS], 0); /* there is nothing left to ask */
@@ -214,8 +214,8 @@ static void what_is_far_is_copied(void **state)
     assert_false(is_at(&b->near, 6));
     b->far.error[FAKE_OPEN] = EHOSTDOWN;
     for (uint32_t i = 1; i <= 3; i++)
-        assert_int_equal(get(&b->ops, i, BYTES), 0);
-    assert_int_equal(get(&b->ops, 4, BYTES), EHOSTDOWN);
+        assert_int_equal(get_blob(&b->ops, i, BYTES), 0);
+    assert_int_equal(get_blob(&b->ops, 4, BYTES), EHOSTDOWN);
 }
 
 static void a_size_that_is_not_told(void **state)
@@ -229,7 +229,7 @@ static void a_size_that_is_not_told(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(kvlazy_store_tiers(&near_ops, &far_ops, &ops), 0);
         put_at(&far, 1);
-        assert_int_equal(get(&ops, 1, BYTES), 0);
+        assert_int_equal(get_blob(&ops, 1, BYTES), 0);
         assert_false(is_at(&near, 1));
         ops.destroy(ops.ctx);
         far_ops = fake_ops(&far);
@@ -278,7 +278,7 @@ static void a_copy_that_fails_harms_no_reader(void **state)
     }
     put_at(&b->far, 1);
     b->far.error[FAKE_READ] = ETIMEDOUT;
-    assert_int_equal(get(&b->ops, 1, BYTES), ETIMEDOUT);
+    assert_int_equal(get_blob(&b->ops, 1, BYTES), ETIMEDOUT);
     assert_false(is_at(&b->near, 1));
 }
 

@@ -90,6 +90,12 @@ static int fake_open(void *ctx, const uint8_t *name, uint64_t put_bytes, void **
     return 0;
 }
 
+static void take_time(const struct fake_place *f)
+{
+    if (f->slow_ms)
+        usleep(f->slow_ms * 1000);
+}
+
 static int fake_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_t max_ms)
 {
     struct open_blob *o = blob;
@@ -97,7 +103,7 @@ static int fake_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_t
 
     assert_false(o->is_put);
     o->fake->max_ms = max_ms;
-    usleep(o->fake->slow_ms * 1000);
+    take_time(o->fake);
     if (!error && (at > o->blob->bytes || bytes > o->blob->bytes - at))
         error = ENODATA;
     if (!error && o->fake->lie != FAKE_NOTHING)
@@ -114,7 +120,7 @@ static int fake_write(void *blob, const void *data, size_t bytes, uint32_t max_m
 
     assert_true(o->is_put);
     o->fake->max_ms = max_ms;
-    usleep(o->fake->slow_ms * 1000);
+    take_time(o->fake);
     if (!error && bytes > o->blob->bytes - o->written)
         error = EINVAL;
     if (error) {

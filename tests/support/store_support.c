@@ -64,7 +64,7 @@ int put_steps(kvlazy_store_ops *ops, uint32_t i, size_t bytes, size_t step)
     return error ? error : closed;
 }
 
-int put(kvlazy_store_ops *ops, uint32_t i, size_t bytes)
+int put_blob(kvlazy_store_ops *ops, uint32_t i, size_t bytes)
 {
     return put_steps(ops, i, bytes, 1 << 20);
 }
@@ -100,7 +100,7 @@ int get_steps(kvlazy_store_ops *ops, uint32_t i, size_t bytes, size_t step)
     return error;
 }
 
-int get(kvlazy_store_ops *ops, uint32_t i, size_t bytes)
+int get_blob(kvlazy_store_ops *ops, uint32_t i, size_t bytes)
 {
     return get_steps(ops, i, bytes, 1 << 20);
 }

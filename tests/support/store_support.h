@@ -22,14 +22,14 @@ uint8_t blob_byte(uint32_t i, uint64_t at);
 
 /* Written in pieces of `step` bytes. 0, or the first errno value of open, write or close. */
 int put_steps(kvlazy_store_ops *ops, uint32_t i, size_t bytes, size_t step);
-int put(kvlazy_store_ops *ops, uint32_t i, size_t bytes);
+int put_blob(kvlazy_store_ops *ops, uint32_t i, size_t bytes);
 
 /* Opened, or the test fails; the first n bytes written. */
 void *begin_put(kvlazy_store_ops *ops, uint32_t i, size_t bytes, size_t n);
 
 /* Read in pieces of `step` bytes and compared: a wrong byte fails the test. 0, or the first errno value. */
 int get_steps(kvlazy_store_ops *ops, uint32_t i, size_t bytes, size_t step);
-int get(kvlazy_store_ops *ops, uint32_t i, size_t bytes);
+int get_blob(kvlazy_store_ops *ops, uint32_t i, size_t bytes);
 
 /* What `has` says, which must be 0. */
 bool has_blob(kvlazy_store_ops *ops, uint32_t i);

@@ -3,9 +3,11 @@
 #include "tree_support.h"
 
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -62,8 +64,10 @@ int child(int (*f)(void *), void *arg)
     pid_t pid = fork();
 
     assert_true(pid >= 0);
-    if (pid == 0)
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* not to outlive a test that fails */
         _exit(f(arg));
+    }
     return pid;
 }
 
