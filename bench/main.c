@@ -28,9 +28,9 @@ static const struct measure micro[] = {
 };
 
 static const struct measure tensors[] = {
-    {"layouts", tensors_table}, {"prefill", tensors_prefill}, {"commit ahead", tensors_commit_ahead},
-    {"decode", tensors_decode}, {"release", tensors_release}, {"mappings", tensors_maps},
-    {"engine", tensors_engine},
+    {"layouts", tensors_table},     {"prefill", tensors_prefill}, {"commit ahead", tensors_commit_ahead},
+    {"decode", tensors_decode},     {"release", tensors_release}, {"mappings", tensors_maps},
+    {"own cells", tensors_outside}, {"engine", tensors_engine},
 };
 
 static const struct measure idle[] = {

@@ -74,6 +74,7 @@ int tensors_prefill(const struct bench_config *config);
 int tensors_commit_ahead(const struct bench_config *config);
 int tensors_decode(const struct bench_config *config);
 int tensors_release(const struct bench_config *config);
+int tensors_outside(const struct bench_config *config);
 int tensors_maps(const struct bench_config *config);
 int tensors_engine(const struct bench_config *config);
 

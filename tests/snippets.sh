@@ -81,5 +81,17 @@ compile 'docs/store.md, 2' "$(page store.md 2)"
 compile 'docs/tensors.md, 1' "$(wrap "{
 $(page tensors.md 1)
 }" 'kvlazy_arena *arena; void *base; kvlazy_tensor k[4], v[4];' | sed 's/ kvlazy_tensor k, v;$//')"
+# The recipes: tests/core/test_recipes.c runs them as C.
+n=2
+while [ -n "$(page tensors.md $n)" ]; do
+    compile "docs/tensors.md, $n" "$(wrap "$(page tensors.md $n)" 'kvlazy_arena *arena, *k_arena, *v_arena; size_t k_bytes = 1,
+    v_bytes = 1, head_bytes = 1; void *base, *k_base, *v_base; kvlazy_tensor k[4], v[4]; kvlazy_cell_ops told;
+    kvlazy_cache *quarter, *slow; uint32_t n_head = 1, row_bytes = 1, n_old = 0, n_new = 1, n_kept = 0, pos = 0, n = 1,
+    n_ring = 1, n_block = 1, n_block_token = 1, block[4] = {0, 0, 0, 0};' '(void)arena; (void)k_arena; (void)v_arena;
+    (void)k_bytes; (void)v_bytes; (void)head_bytes; (void)base; (void)k_base; (void)v_base; (void)told; (void)quarter;
+    (void)slow; (void)n_head; (void)row_bytes; (void)n_old; (void)n_new; (void)n_kept; (void)pos; (void)n; (void)n_ring;
+    (void)n_block; (void)n_block_token; (void)block;' | sed 's/ kvlazy_tensor k, v;$//')"
+    n=$((n + 1))
+done
 
-[ "$n_seen" -ge 14 ] && [ "$n_wrong" = 0 ]
+[ "$n_seen" -ge 21 ] && [ "$n_wrong" = 0 ]

@@ -30,13 +30,14 @@
  *  - Part of a cache may be laid out by the library and part of it here. Arenas and cache have pages of one size.
  *  - KVLAZY_DONTFORK and KVLAZY_HUGE_PAGES are about what the library lays out. With tensors in an arena they are
  *    ENOTSUP.
- *  - A rule that is broken is EINVAL from kvlazy_create, and the log line names the layer. Cells of one tensor between
- *    those of another, as where K and V of a cell are neighbours, are ENOTSUP.
+ *  - A rule that is broken is EINVAL from kvlazy_create, and the log line names the layer, K or V, and the value that is
+ *    wrong. Cells of one tensor between those of another, as where K and V of a cell are neighbours, are ENOTSUP.
  *
  * DEVICES. A tensor with data NULL lies on a device. Cells, soft cap and eviction work; its bytes are never touched or
  * counted; no cell of that cache ever moves; copies across streams are ENOTSUP.
  *
- * docs/tensors.md has a picture of each layout.
+ * docs/tensors.md has a picture of each layout, and recipes for those that engines have: K and V as neighbours or in two
+ * arenas, lanes of heads, scales, rings, blocks.
  */
 #ifndef KVLAZY_ARENA_H
 #define KVLAZY_ARENA_H

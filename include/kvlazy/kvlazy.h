@@ -60,8 +60,9 @@
  *
  * WHERE ROWS MAY BE WRITTEN. In an open batch, in the cells of slots that were applied (of an engine's own cells: that
  * were touched); K rotation writes live cells alone. Any row can be written at any time without a fault, but rows of
- * cells that hold no token may read zero at any later moment, and their pages are in no figure and go back only by
- * kvlazy_trim and kvlazy_clear(cache, true), which give back everything outside live cells, or with a neighbour's page.
+ * cells that hold no token may read zero at any later moment, and their pages are in no figure. They go back once their
+ * stream has come to rest, by polls that search it piece by piece, or with a neighbour's page; and by kvlazy_trim and
+ * kvlazy_clear(cache, true), which give back everything outside live cells.
  *
  * CAVEATS.
  *  - An eviction takes tokens. An engine that keeps its own record asks kvlazy_seq_pos_max() inside each batch.
@@ -310,7 +311,8 @@ typedef struct kvlazy_layer {
     uint32_t id;         /* the engine's layer number, unique in a cache */
     size_t k_row_bytes;  /* bytes of one cell's K, any quantised size; 0: none */
     size_t v_row_bytes;  /* bytes of one cell's V; 0: none (MLA) */
-    uint32_t v_channels; /* 0: V row-major. n: V transposed, n channels of v_row_bytes / n bytes a cell */
+    uint32_t v_channels; /* 0: V row-major. n: V transposed, n channels of v_row_bytes / n bytes a cell. For K there is
+                            no such member: k->n_channel */
 
     /* NULL: the library lays the tensor out, packed. Else where the engine put it, of the same row_bytes and channels;
      * copied. data NULL: the tensor lies on a device. See arena.h. */
@@ -519,8 +521,9 @@ KVLAZY_API int kvlazy_cell_owners(const kvlazy_cache *cache, uint32_t stream, ui
  *
  * next_ms (may be NULL) is always written, after an error too: how long until the next call can matter.
  *  - UINT64_MAX: not before the next end_batch, seq_*, clear or set_limits.
- *  - 0: there is more to do. A hook was waiting for the cache, or a sequence that lost what on_evict had agreed to has
- *    to lose more.
+ *  - 0: there is more to do. A hook was waiting for the cache; a sequence that lost what on_evict had agreed to has to
+ *    lose more; or a stream at rest is searched for rows that were written outside a batch, 1 GiB of its reservation
+ *    with each poll.
  *
  * Fails: no page and no token goes.
  *  - EBUSY: a batch is open, or was opened while on_evict was asked (next_ms: slot_shrink_idle_ms, or UINT64_MAX when

@@ -4,6 +4,9 @@
 #include "core/arenas.h"
 #include "core/lock.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 /* ------------------------------------------------------------------------------------------- parts */
 
 static int init_streams(kvlazy_cache *c)
@@ -88,6 +91,20 @@ static void free_parts(kvlazy_cache *c)
 
 /* ------------------------------------------------------------------------------------------- create, destroy */
 
+/* "layer 3 V, kv_size 512, 2 streams: cell_stride = 511: why (docs/tensors.md)" */
+static void say_complaint(kvl_log *log, const kvlazy_params *p, const kvl_complaint *said)
+{
+    char value[64] = "", other[32] = "";
+
+    if (said->field)
+        snprintf(value, sizeof value, said->is_address ? "%s = 0x%" PRIx64 ": " : "%s = %" PRIu64 ": ", said->field,
+                 said->value);
+    if (said->names_other)
+        snprintf(other, sizeof other, " layer %u %s", said->other_layer_id, said->other_is_v ? "V" : "K");
+    kvl_log_note(log, KVLAZY_LOG_ERROR, "layer %u %s, kv_size %u, %u streams: %s%s%s (docs/tensors.md)", said->layer_id,
+                 said->is_v ? "V" : "K", p->kv_size, p->n_stream, value, said->why, other);
+}
+
 /* Sizes of what the parameters ask for, or why not. */
 static int lay_out(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log)
 {
@@ -100,9 +117,10 @@ static int lay_out(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log)
     }
     int status = kvl_geometry_init(geometry, p->layers, p->n_layer, p->kv_size, p->n_stream, page_bytes,
                                    kvl_arena_bounds, &complaint);
-    if (status)
-        kvl_log_note(log, KVLAZY_LOG_ERROR, "layer %u, kv_size %u, %u streams: %s", complaint.layer_id, p->kv_size,
-                     p->n_stream, complaint.what);
+    if (status == KVLAZY_ENOMEM)
+        kvl_log_note(log, KVLAZY_LOG_ERROR, "layers: no memory to note %u of them", p->n_layer);
+    else if (status)
+        say_complaint(log, p, &complaint);
     return status;
 }
 
@@ -271,7 +289,7 @@ int kvlazy_create(const kvlazy_params *asked, kvlazy_cache **cache)
     return status;
 }
 
-/* Asked to shrink by a call of this thread, whose callback this is. */
+/* Asked to shrink by a call of this thread, whose callback this is. With the lock held: another thread may ask too. */
 static uint32_t n_own_pins(const kvlazy_cache *c)
 {
     return c->is_asked && pthread_equal(c->asker, pthread_self());
@@ -288,10 +306,11 @@ void kvlazy_destroy(kvlazy_cache *c)
         return;
     }
     const kvl_watcher *watcher = kvl_group_begin_leaving(c);
+    uint32_t n_pin = n_own_pins(c);
     kvl_unlock(c);
     if (watcher)
         watcher->settle(watcher->ctx);
-    kvl_share_leave(&c->limits.share, n_own_pins(c));
+    kvl_share_leave(&c->limits.share, n_pin);
     kvl_group_leave(c);
     if (watcher)
         watcher->lost(watcher->ctx);

@@ -31,27 +31,46 @@ static uint32_t n_in_arenas(const kvl_geometry *g)
     return n;
 }
 
-/* Some tensor of both lies in the same bytes. Both are in the order of arenas and bytes. */
-static bool run_into(const kvl_geometry *g, const kvl_geometry *h)
+/* Finds tensors of both that lie in the same bytes. Both are in the order of arenas and bytes. NULL: there are none. */
+static const kvl_tensor *run_into(const kvl_geometry *g, const kvl_geometry *h, const kvl_tensor **other)
 {
     uint32_t n = n_in_arenas(g), m = n_in_arenas(h);
 
     for (uint32_t i = 0, j = 0; i < n && j < m;) {
-        if (lies_below(g, &g->tensor[i], h, &h->tensor[j]))
+        *other = &h->tensor[j];
+        if (lies_below(g, &g->tensor[i], h, *other))
             i++;
-        else if (lies_below(h, &h->tensor[j], g, &g->tensor[i]))
+        else if (lies_below(h, *other, g, &g->tensor[i]))
             j++;
         else
-            return true;
+            return &g->tensor[i];
     }
-    return false;
+    return NULL;
+}
+
+static const char *letter(const kvl_tensor *t)
+{
+    return t->is_v ? "V" : "K";
+}
+
+static const kvl_tensor *first_in(const kvl_geometry *g, uint32_t arena)
+{
+    const kvl_tensor *t = g->tensor;
+
+    while (t->arena != arena)
+        t++;
+    return t;
 }
 
 int kvl_arenas_check(const kvl_geometry *g, const kvlazy_cache *with, kvl_log *log)
 {
+    const kvl_tensor *t, *other;
+
     for (const kvlazy_cache *m = with ? with->group->first : NULL; m; m = m->next)
-        if (run_into(g, &m->rows.geometry)) {
-            kvl_log_note(log, KVLAZY_LOG_ERROR, "layers: a tensor that runs into one of a linked cache");
+        if ((t = run_into(g, &m->rows.geometry, &other)) != NULL) {
+            kvl_log_note(log, KVLAZY_LOG_ERROR,
+                         "layer %u %s: it runs into layer %u %s of a linked cache (docs/tensors.md)", t->layer_id,
+                         letter(t), other->layer_id, letter(other));
             return KVLAZY_EINVAL;
         }
     for (uint32_t i = 0; i < g->n_arena; i++) {
@@ -59,7 +78,9 @@ int kvl_arenas_check(const kvl_geometry *g, const kvlazy_cache *with, kvl_log *l
 
         if (!why)
             continue;
-        kvl_log_note(log, KVLAZY_LOG_ERROR, "layer arena at %p: %s", (void *)g->arena[i]->base, why);
+        t = first_in(g, i);
+        kvl_log_note(log, KVLAZY_LOG_ERROR, "layer %u %s: arena = %p: it %s (docs/tensors.md)", t->layer_id, letter(t),
+                     (void *)g->arena[i], why);
         return KVLAZY_EINVAL;
     }
     return KVLAZY_OK;

@@ -20,6 +20,7 @@
 #include "core/report.h"
 #include "core/seq.h"
 #include "core/stream.h"
+#include "core/untouched.h"
 #include "memory/rows.h"
 
 /* "kvlazy", layout 1. The first bytes of a handle show whether it is a living cache. */
@@ -46,6 +47,7 @@ struct kvlazy_cache {
     kvl_limits limits;
     kvl_engine engine;
     kvl_decay decay;
+    kvl_untouched untouched;
     kvl_eviction evict;
     kvl_report report;
     kvl_counts counts;

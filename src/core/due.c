@@ -23,6 +23,8 @@ static uint64_t next_look_in(kvlazy_cache *c, uint64_t now_ms)
     uint64_t at_ms = kvl_min(c->decay.fallow_due_ms, c->decay.retry_ms);
     uint64_t next = at_ms == KVL_NEVER ? KVL_NEVER : at_ms - kvl_min(at_ms, now_ms);
 
+    if (c->untouched.searches) /* a piece of a search is left */
+        return 0;
     for (uint32_t s = 0; s < c->params.n_stream; s++)
         if (c->stream[s].compacts) /* compaction stopped for a hook */
             next = 0;

@@ -21,13 +21,16 @@ static void sync_stream(kvlazy_cache *c, uint32_t s, uint64_t stamp)
 {
     bool may_empty = !c->group->open || !c->stream[s].pending;
     kvl_cells *cells = &c->stream[s].cells;
+    bool filled = false, emptied = false;
 
     if (!c->engine.ops.used_end)
         return;
     uint32_t used_end = (uint32_t)kvl_min(c->engine.ops.used_end(c->engine.ops.ctx, s), c->params.kv_size);
 
-    if (kvl_cells_reserve(cells, used_end))
+    if (kvl_cells_reserve(cells, used_end)) {
+        c->stream[s].searched = false;
         return; /* what cannot be noted was never touched: nothing of it can be given back */
+    }
     for (uint32_t cell = 0; cell < cells->n_cell; cell++) {
         bool is = cell < used_end && engine_uses(&c->engine, s, cell), was = kvl_bit_get(cells->used, cell);
 
@@ -35,7 +38,13 @@ static void sync_stream(kvlazy_cache *c, uint32_t s, uint64_t stamp)
             kvl_cells_empty(cells, cell, stamp);
         else if (is && !was)
             kvl_cells_put(cells, cell, 0);
+        filled |= is && !was;
+        emptied |= was && !is && may_empty;
     }
+    if (emptied)
+        kvl_note_fallow(c, c->group->now_ms);
+    if (filled) /* without a touch, which would have told */
+        kvl_note_use(c, &c->stream[s], c->group->now_ms);
 }
 
 void kvl_engine_cells_sync(kvlazy_cache *c, uint64_t now_ms)
@@ -46,7 +55,6 @@ void kvl_engine_cells_sync(kvlazy_cache *c, uint64_t now_ms)
     }
     for (uint32_t s = 0; s < c->params.n_stream; s++)
         sync_stream(c, s, now_ms);
-    kvl_note_fallow(c, now_ms);
     uint32_t idle_ms = c->params.slot_shrink_idle_ms;
     c->engine.sync_due_ms = idle_ms ? now_ms + idle_ms / 8 : KVL_NEVER; /* 0: nothing decays */
 }

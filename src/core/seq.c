@@ -136,12 +136,13 @@ void kvl_clear(kvlazy_cache *c, bool data, uint64_t now_ms)
         kvl_window_forget(c, (kvlazy_seq_id)i);
     }
     kvl_note_fallow(c, now_ms);
-    if (data)
-        kvl_rows_note_unknown(&c->rows, c->params.kv_size);
-    while (data && kvl_release_free_piece(c, now_ms))
-        ;
     if (!data)
         return;
+    while (kvl_release_free_piece(c, now_ms))
+        ;
+    kvl_untouched_begin_all(c);
+    while (kvl_untouched_piece(c))
+        ;
     kvl_bookkeeping_shrink(c);
     kvl_report_end(c, now_ms, false);
 }

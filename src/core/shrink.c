@@ -170,6 +170,22 @@ static bool came_to_rest(const kvlazy_params *params, const kvl_stream *stream, 
     return stream->awake && kvl_policy_until_idle(now_ms, stream->active_ms, params->slot_shrink_idle_ms) == 0;
 }
 
+/* A stream that came to rest is searched for what was written without being touched; when the last one did, all are,
+ * those too that held no token. */
+static void search_at_rest(kvlazy_cache *c)
+{
+    bool any = false, awake = false;
+
+    for (uint32_t i = 0; i < c->params.n_stream; i++) {
+        if (c->stream[i].rested)
+            kvl_untouched_begin(c, i);
+        any |= c->stream[i].rested;
+        awake |= c->stream[i].awake;
+    }
+    if (any && !awake)
+        kvl_untouched_begin_all(c);
+}
+
 /* Streams that came to rest or lost tokens are to be compacted. Their pages that were only read go too. */
 static void look_at_rest(kvlazy_cache *c, uint64_t now_ms)
 {
@@ -183,6 +199,7 @@ static void look_at_rest(kvlazy_cache *c, uint64_t now_ms)
         if (stream->rested || stream->drains)
             kvl_compact_later(c, i);
     }
+    search_at_rest(c);
 }
 
 /* Returns whether any sequence lost tokens. */
@@ -231,8 +248,8 @@ static void drop_on_request(kvl_group *group, const kvl_shrink *s)
         drop_planned(m, s, s->goal.now_ms);
     for (kvlazy_cache *m = group->first; m; m = m->next) {
         kvl_engine_cells_sync(m, group->now_ms);
-        if (s->why == KVL_SHRINK_CELLS)
-            kvl_rows_note_unknown(&m->rows, m->params.kv_size);
+        if (s->why == KVL_SHRINK_CELLS || s->why == KVL_SHRINK_EARLY)
+            kvl_untouched_begin_all(m);
         for (uint32_t i = 0; i < m->params.n_stream; i++)
             kvl_compact_later(m, i);
     }
@@ -363,6 +380,7 @@ static kvl_shrink_next release_idle(kvlazy_cache *c, kvl_shrink *s)
         s->more |= left;
     }
     forget_drains(m); /* the cells that were dropped are due by their age */
+    s->more |= kvl_hook_waits(c) ? m->untouched.searches : kvl_untouched_piece(m);
     s->at = m->next;
     return KVL_SHRINK_MORE;
 }
@@ -381,7 +399,7 @@ static kvl_shrink_next release_free(kvlazy_cache *c, kvl_shrink *s)
 {
     if (kvl_hook_waits(c) && s->why == KVL_SHRINK_EARLY)
         return stop_early(c->group, s);
-    if (kvl_release_free_piece(s->at, s->goal.now_ms))
+    if (kvl_release_free_piece(s->at, s->goal.now_ms) || kvl_untouched_piece(s->at))
         return kvl_hook_waits(c) && gives_way(s) ? give_way(c, s) : KVL_SHRINK_MORE;
     kvl_report_end(s->at, s->goal.now_ms, false);
     kvl_report_begin(s->at);

@@ -7,10 +7,13 @@
 /* Signed pointer arithmetic reaches 2^63 bytes. Half of that is more than any machine has. */
 #define RESERVATION_MAX_BYTES (UINT64_C(1) << 62)
 
-static int complain(kvl_complaint *complaint, int status, uint32_t layer_id, const char *what)
+#define TOO_LARGE "with it the tensor has more bytes than an address holds"
+
+/* A value of a tensor that cannot be. */
+static int refuse(kvl_complaint *complaint, const kvl_tensor *t, const char *field, uint64_t value, const char *why)
 {
-    *complaint = (kvl_complaint){what, layer_id};
-    return status;
+    *complaint = (kvl_complaint){.layer_id = t->layer_id, .is_v = t->is_v, .field = field, .value = value, .why = why};
+    return KVLAZY_EINVAL;
 }
 
 static uint64_t page_up(const kvl_geometry *g, uint64_t byte)
@@ -32,20 +35,35 @@ static bool repeat(uint64_t n, uint64_t stride, uint64_t *bytes)
            !kvl_add_overflows(before, *bytes, bytes) && *bytes <= RESERVATION_MAX_BYTES;
 }
 
-/* Finds where the tensor ends. Returns false when its cells, lanes or streams overlap. */
-static bool find_end(const kvl_geometry *g, kvl_tensor *t)
+/* The same for parts of a tensor, whose stride has a name. */
+static int repeat_parts(const kvl_tensor *t, uint64_t n, const char *field, uint64_t stride, uint64_t *bytes,
+                        kvl_complaint *complaint)
+{
+    uint64_t of_one = *bytes;
+
+    if (repeat(n, stride, bytes))
+        return KVLAZY_OK;
+    return refuse(complaint, t, field, stride,
+                  stride < of_one ? "less than what lies within a stride, so that parts overlap" : TOO_LARGE);
+}
+
+/* Finds where the tensor ends. Its cells, lanes and streams do not overlap then. */
+static int find_end(const kvl_geometry *g, kvl_tensor *t, kvl_complaint *complaint)
 {
     uint64_t bytes = t->cell_bytes;
-    bool fits = repeat(g->kv_size, t->cell_stride, &bytes);
+    int status = repeat_parts(t, g->kv_size, "cell_stride", t->cell_stride, &bytes, complaint);
 
     t->streams_in_lanes = t->n_lane > 1 && g->n_stream > 1 && t->stream_stride < t->lane_stride;
-    if (t->streams_in_lanes)
-        fits = fits && repeat(g->n_stream, t->stream_stride, &bytes) && repeat(t->n_lane, t->lane_stride, &bytes);
-    else
-        fits = fits && repeat(t->n_lane, t->lane_stride, &bytes) && repeat(g->n_stream, t->stream_stride, &bytes);
-    fits = fits && !kvl_add_overflows(t->offset, bytes, &t->data_end) && t->data_end <= RESERVATION_MAX_BYTES;
+    if (!status && !t->streams_in_lanes)
+        status = repeat_parts(t, t->n_lane, "channel_stride", t->lane_stride, &bytes, complaint);
+    if (!status)
+        status = repeat_parts(t, g->n_stream, "stream_stride", t->stream_stride, &bytes, complaint);
+    if (!status && t->streams_in_lanes)
+        status = repeat_parts(t, t->n_lane, "channel_stride", t->lane_stride, &bytes, complaint);
+    if (!status && (kvl_add_overflows(t->offset, bytes, &t->data_end) || t->data_end > RESERVATION_MAX_BYTES))
+        status = refuse(complaint, t, "row_bytes", t->cell_bytes * t->n_lane, TOO_LARGE);
     t->end = t->data_end;
-    return fits;
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------- one tensor */
@@ -53,13 +71,11 @@ static bool find_end(const kvl_geometry *g, kvl_tensor *t)
 /* The library lays out a tensor: packed, behind those that the reservation holds already. */
 static int lay_out(kvl_geometry *g, kvl_tensor *t, kvl_complaint *complaint)
 {
-    const char *too_large = "more bytes than an address holds";
-
     t->offset = g->own_bytes;
     t->cell_stride = t->cell_bytes;
     if (kvl_mul_overflows(g->kv_size, t->cell_stride, &t->lane_stride) ||
-        kvl_mul_overflows(t->n_lane, t->lane_stride, &t->stream_stride) || !find_end(g, t))
-        return complain(complaint, KVLAZY_EINVAL, t->layer_id, too_large);
+        kvl_mul_overflows(t->n_lane, t->lane_stride, &t->stream_stride) || find_end(g, t, complaint))
+        return refuse(complaint, t, t->is_v ? "v_row_bytes" : "k_row_bytes", t->cell_bytes * t->n_lane, TOO_LARGE);
     t->end = page_up(g, t->end);
     g->own_bytes = t->end;
     return KVLAZY_OK;
@@ -98,6 +114,13 @@ static uint32_t find_arena(const kvl_geometry *g, kvlazy_arena *arena)
     return (uint32_t)(found - g->arena);
 }
 
+static int refuse_place(kvl_complaint *complaint, const kvl_tensor *t, const void *data, const char *why)
+{
+    refuse(complaint, t, "data", (uintptr_t)data, why);
+    complaint->is_address = true;
+    return KVLAZY_EINVAL;
+}
+
 /* The engine laid out a tensor: takes over where its bytes are. */
 static int adopt(kvl_geometry *g, kvl_tensor *t, const kvlazy_tensor *theirs, kvlazy_arena *arena,
                  kvl_bounds_of bounds_of, kvl_complaint *complaint)
@@ -110,19 +133,41 @@ static int adopt(kvl_geometry *g, kvl_tensor *t, const kvlazy_tensor *theirs, kv
         return KVLAZY_OK;
     }
     if (!arena)
-        return complain(complaint, KVLAZY_EINVAL, t->layer_id, "a tensor with data and no arena");
+        return refuse_place(complaint, t, theirs->data, "the layer names no arena that it lies in");
     bounds_of(arena, &base, &bytes);
+    if (!base && !bytes)
+        return refuse(complaint, t, "arena", 0, "of no byte, or what is no arena");
     t->offset = (uint64_t)((uintptr_t)theirs->data - (uintptr_t)base);
     t->cell_stride = theirs->cell_stride;
     t->lane_stride = theirs->channel_stride;
     t->stream_stride = theirs->stream_stride;
-    if ((uintptr_t)theirs->data < (uintptr_t)base || !find_end(g, t))
-        return complain(complaint, KVLAZY_EINVAL, t->layer_id, "a tensor before its arena, or strides that overlap");
+    if (t->offset >= bytes) /* below the base it wraps */
+        return refuse_place(complaint, t, theirs->data,
+                            "outside of the layer's arena; K and V in two arenas are two layers");
+    int status = find_end(g, t, complaint);
+    if (status)
+        return status;
     if (t->end > bytes)
-        return complain(complaint, KVLAZY_EINVAL, t->layer_id, "a tensor that does not fit its arena");
+        return refuse_place(complaint, t, theirs->data, "so that the tensor ends behind its arena");
     if (t->end == bytes) /* the rest of the arena's last page holds nothing */
         t->end = page_up(g, t->end);
     t->arena = find_arena(g, arena);
+    return KVLAZY_OK;
+}
+
+/* What the engine says twice is the same, and channels divide a row. */
+static int check_shape(const kvl_tensor *t, const kvlazy_tensor *theirs, uint64_t row_bytes, kvl_complaint *complaint)
+{
+    if (theirs && theirs->row_bytes != row_bytes)
+        return refuse(complaint, t, "row_bytes", theirs->row_bytes, "not the layer's k_row_bytes or v_row_bytes");
+    if (theirs && theirs->n_channel != t->n_channel)
+        return refuse(complaint, t, "n_channel", theirs->n_channel, "not the layer's v_channels");
+    if (!row_bytes && t->n_channel)
+        return refuse(complaint, t, t->is_v ? "v_channels" : "n_channel", t->n_channel,
+                      "channels of rows without bytes");
+    if (t->n_channel && row_bytes % t->n_channel)
+        return refuse(complaint, t, t->is_v ? "v_channels" : "n_channel", t->n_channel,
+                      "does not divide the row's bytes");
     return KVLAZY_OK;
 }
 
@@ -131,22 +176,17 @@ static int place(kvl_geometry *g, const kvlazy_layer *layer, bool is_v, kvl_boun
 {
     const kvlazy_tensor *theirs = is_v ? layer->v : layer->k;
     uint64_t row_bytes = is_v ? layer->v_row_bytes : layer->k_row_bytes;
-    uint32_t n_channel = is_v ? layer->v_channels : theirs ? theirs->n_channel : 0;
     kvl_tensor *t = &g->tensor[g->n_tensor];
 
-    if (theirs && (theirs->row_bytes != row_bytes || theirs->n_channel != n_channel))
-        return complain(complaint, KVLAZY_EINVAL, layer->id, "a tensor of other rows or channels than the layer");
-    if (!row_bytes)
-        return n_channel ? complain(complaint, KVLAZY_EINVAL, layer->id, "channels of 0 bytes") : KVLAZY_OK;
-    if (n_channel && row_bytes % n_channel)
-        return complain(complaint, KVLAZY_EINVAL, layer->id, "a row that its channels do not divide");
-    t->layer_id = layer->id;
-    t->is_v = is_v;
-    t->n_channel = n_channel;
-    t->n_lane = n_channel ? n_channel : 1;
+    *t = (kvl_tensor){.layer_id = layer->id, .is_v = is_v};
+    t->n_channel = is_v ? layer->v_channels : theirs ? theirs->n_channel : 0;
+    int status = check_shape(t, theirs, row_bytes, complaint);
+    if (status || !row_bytes)
+        return status;
+    t->n_lane = t->n_channel ? t->n_channel : 1;
     t->cell_bytes = row_bytes / t->n_lane;
     if (kvl_add_overflows(g->cell_bytes, row_bytes, &g->cell_bytes))
-        return complain(complaint, KVLAZY_EINVAL, layer->id, "more bytes than an address holds");
+        return refuse(complaint, t, "row_bytes", row_bytes, TOO_LARGE);
     g->n_tensor++;
     g->n_host += !theirs || theirs->data;
     if (theirs)
@@ -175,6 +215,21 @@ static bool interleave(const kvl_tensor *t, const kvl_tensor *u)
            u->offset + u->cell_bytes <= t->offset + t->cell_stride;
 }
 
+/* Two tensors that do not lie one behind the other. */
+static int refuse_both(kvl_complaint *complaint, const kvl_tensor *before, const kvl_tensor *t)
+{
+    bool between = interleave(before, t);
+
+    *complaint = (kvl_complaint){.layer_id = t->layer_id,
+                                 .is_v = t->is_v,
+                                 .names_other = true,
+                                 .other_layer_id = before->layer_id,
+                                 .other_is_v = before->is_v};
+    complaint->why = between ? "a row of it and its neighbour are to be one K-only row: it has cells between those of"
+                             : "it runs into";
+    return between ? KVLAZY_ENOTSUP : KVLAZY_EINVAL;
+}
+
 /* Sorts the tensors by arena and byte, the library's own arena last, and checks that none overlaps another. */
 static int put_in_order(kvl_geometry *g, kvl_complaint *complaint)
 {
@@ -186,9 +241,7 @@ static int put_in_order(kvl_geometry *g, kvl_complaint *complaint)
         kvl_tensor *t = &g->tensor[i], *before = i && g->tensor[i - 1].arena == t->arena ? t - 1 : NULL;
 
         if (before && before->end > t->offset)
-            return interleave(before, t)
-                       ? complain(complaint, KVLAZY_ENOTSUP, t->layer_id, "cells between the cells of another tensor")
-                       : complain(complaint, KVLAZY_EINVAL, t->layer_id, "a tensor that runs into another");
+            return refuse_both(complaint, before, t);
         done = kvl_max(before ? done : 0, kvl_round_down(t->offset, g->page_bytes));
         g->reserved_bytes += page_up(g, t->end) - done;
         done = page_up(g, t->end);
@@ -234,7 +287,7 @@ int kvl_geometry_init(kvl_geometry *g, const kvlazy_layer *layer, uint32_t n_lay
     g->arena = calloc((size_t)n_layer + 1, sizeof(kvlazy_arena *));
     g->by_name = calloc(n_layer, 2 * sizeof *g->by_name);
     if (!g->tensor || !g->arena || !g->by_name)
-        status = complain(complaint, KVLAZY_ENOMEM, layer->id, "no memory to note tensors");
+        status = KVLAZY_ENOMEM;
     else
         collect_arenas(g, layer, n_layer);
     for (uint32_t i = 0; !status && i < n_layer; i++) {

@@ -77,17 +77,24 @@ typedef struct kvl_geometry {
     kvlazy_arena **arena; /* [n_arena] those of the layers, by address; NULL: the library's own */
 } kvl_geometry;
 
-/* What is wrong with the layers, for the log: a text, and the layer it is about. */
+/* What is wrong with the layers, for the log: of which tensor, which value of it, and why. */
 typedef struct kvl_complaint {
-    const char *what;
     uint32_t layer_id;
+    bool is_v;
+    const char *field; /* of kvlazy_layer or kvlazy_tensor; NULL: no single one is wrong */
+    uint64_t value;
+    bool is_address; /* the value is one */
+    const char *why;
+    bool names_other; /* why ends with a word before another tensor: */
+    uint32_t other_layer_id;
+    bool other_is_v;
 } kvl_complaint;
 
 /* Tells where an arena begins and how many bytes it has. */
 typedef void (*kvl_bounds_of)(const kvlazy_arena *arena, const char **base, uint64_t *bytes);
 
-/* Lays out the tensors that the engine did not lay out, and reads where it put the others. Returns KVLAZY_EINVAL,
- * KVLAZY_ENOTSUP or KVLAZY_ENOMEM with a complaint; nothing is held then. */
+/* Lays out the tensors that the engine did not lay out, and reads where it put the others. Returns KVLAZY_EINVAL
+ * or KVLAZY_ENOTSUP with a complaint, or KVLAZY_ENOMEM; nothing is held then. */
 int kvl_geometry_init(kvl_geometry *geometry, const kvlazy_layer *layer, uint32_t n_layer, uint32_t kv_size,
                       uint32_t n_stream, uint64_t page_bytes, kvl_bounds_of bounds_of, kvl_complaint *complaint);
 void kvl_geometry_fini(kvl_geometry *geometry);

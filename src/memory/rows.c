@@ -295,44 +295,6 @@ void kvl_rows_give(kvl_rows *r)
         kvl_histogram_add(&r->release_time, kvl_host_now_ns(r->mem) - from_ns);
 }
 
-/* Some page of [first, end) is not touched and in RAM all the same. */
-static bool has_unknown_in(const kvlazy_arena *a, uint64_t first, uint64_t end)
-{
-    while ((first = kvl_bits_next(a->touched, first, end, false)) < end) {
-        uint64_t stop = kvl_bits_next(a->touched, first, end, true);
-
-        if (kvl_arena_resident(a, first, stop))
-            return true;
-        first = stop;
-    }
-    return false;
-}
-
-/* Pages under the tensors in one arena that were never handed out are resident all the same. */
-static bool has_unknown(const kvl_rows *r, uint32_t arena)
-{
-    const kvl_geometry *g = &r->geometry;
-    const kvlazy_arena *a = g->arena[arena];
-
-    for (const kvl_tensor *t = g->tensor; t < g->tensor + g->n_host; t++)
-        if (t->arena == arena && has_unknown_in(a, kvl_page_floor(a, t->offset), kvl_page_ceil(a, t->end)))
-            return true;
-    return false;
-}
-
-void kvl_rows_note_unknown(kvl_rows *r, uint32_t kv_size)
-{
-    bool unknown = false;
-
-    for (uint32_t i = 0; i < r->geometry.n_arena; i++)
-        if (!r->geometry.arena[i]->gives_zeros) /* offering pages would zero them by hand, and so make them resident */
-            return;
-    for (uint32_t i = 0; !unknown && i < r->geometry.n_arena; i++)
-        unknown = has_unknown(r, i);
-    for (uint32_t s = 0; unknown && s < r->geometry.n_stream; s++)
-        kvl_rows_note_read(r, s, kv_size);
-}
-
 /* ------------------------------------------------------------------------------------------- looking */
 
 typedef uint64_t (*count)(const kvlazy_arena *a, uint64_t first, uint64_t end);

@@ -137,8 +137,4 @@ static inline void kvl_rows_note_read(kvl_rows *rows, uint32_t stream, uint32_t 
     s->read_end = n_kv > s->read_end ? n_kv : s->read_end;
 }
 
-/* Asks the host whether pages are resident that are not touched: the engine may have written rows that were in no
- * batch. If so, any row of any stream may be such a one. Slow. */
-void kvl_rows_note_unknown(kvl_rows *rows, uint32_t kv_size);
-
 #endif

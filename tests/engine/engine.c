@@ -5,6 +5,7 @@
  * long. It never sees a cell's content: engine_batch.c runs what is decided here.
  */
 #include "engine_batch.h"
+#include "engine_restore.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -319,7 +320,7 @@ static uint8_t likeliest(const engine *e, const slot_state *s)
 }
 
 /* The record is longer than what the cache kept: computes the lost tokens from the record itself. */
-static int restore(engine *e, kvlazy_seq_id seq)
+static int compute_lost(engine *e, kvlazy_seq_id seq)
 {
     slot_state *s = &e->slot[seq];
     uint32_t n_reused;
@@ -341,7 +342,7 @@ int engine_decode(engine *e, const uint32_t *slot, uint32_t n_slot)
         }
     }
     for (uint32_t round = 0; status == KVLAZY_EPOS && round <= n_slot; round++) {
-        status = round == 0 ? KVLAZY_OK : restore(e, e->batch.kv->ops->refused(e->batch.kv));
+        status = round == 0 ? KVLAZY_OK : compute_lost(e, e->batch.kv->ops->refused(e->batch.kv));
         if (status == KVLAZY_OK) {
             status = engine_batch_open(&e->batch);
         }
@@ -368,6 +369,11 @@ static void turn_shifted(engine *e, kvlazy_seq_id seq)
     for (uint32_t i = 0; shift != NULL && i < n_cell; i++) {
         if (shift[i] != 0) {
             model_turn(e->batch.model, kv->k, engine_kv_stream(kv, seq), i, shift[i]);
+        }
+    }
+    for (uint32_t i = 0; shift != NULL && e->config.turns_all && i < kv->kv_size; i++) {
+        if (i >= n_cell || shift[i] == 0) {
+            model_turn(e->batch.model, kv->k, engine_kv_stream(kv, seq), i, 0);
         }
     }
 }
@@ -421,6 +427,11 @@ int engine_adopt(engine *e, uint32_t slot, const uint8_t *token, uint32_t n)
     cut_record(e, s, 0);
     s->n = n;
     return KVLAZY_OK;
+}
+
+int engine_restore(engine *e, uint32_t slot, bool late)
+{
+    return slot < e->config.n_slot ? engine_restore_sequence(&e->batch, (kvlazy_seq_id)slot, late) : KVLAZY_EINVAL;
 }
 
 int engine_drop(engine *e, uint32_t slot)

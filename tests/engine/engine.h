@@ -26,6 +26,7 @@ typedef struct engine_config {
     int (*on_batch)(void *ctx);
     void *batch_ctx;
 
+    bool turns_all;       /* a context shift turns every row of a stream: by 0 where no token moved, or none is */
     engine_prefix prefix; /* what slots lose comes back from here */
 } engine_config;
 
@@ -78,6 +79,9 @@ int engine_decode(engine *e, const uint32_t *slot, uint32_t n_slot);
  * so that a prompt of the same tokens computes the last one again.
  */
 int engine_adopt(engine *e, uint32_t slot, const uint8_t *token, uint32_t n);
+
+/** All that the cache holds of a slot leaves it and comes back (engine_restore.h). */
+int engine_restore(engine *e, uint32_t slot, bool late);
 
 /** Forgets a slot. */
 int engine_drop(engine *e, uint32_t slot);

@@ -26,7 +26,8 @@ typedef struct engine_kv_config {
     uint32_t n_pad;           /* 0: 256 */
     uint32_t n_batch;         /* most tokens of one prepare */
     uint32_t kv_size_initial; /* from here on the plain back end does not look */
-    bool own_tensors;         /* carved out of one arena by the engine; else laid out by the library */
+    bool appends;     /* cells of the engine's own: new tokens go behind the last ones, whatever is free below */
+    bool own_tensors; /* carved out of one arena by the engine; else laid out by the library */
     uint32_t slot_shrink_idle_ms;
     uint64_t budget_bytes;
     const kvlazy_mem *mem; /* NULL: this host */
@@ -39,6 +40,7 @@ typedef struct engine_kv engine_kv;
 typedef struct engine_kv_ops {
     int (*init_batch)(engine_kv *kv);
     int (*prepare)(engine_kv *kv, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots);
+    int (*prepare_restore)(engine_kv *kv, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots);
     int (*apply_ubatch)(engine_kv *kv, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch);
     int (*undo_ubatch)(engine_kv *kv, const kvlazy_slot *slot);
     uint32_t (*n_kv)(engine_kv *kv, const kvlazy_slot *slot);

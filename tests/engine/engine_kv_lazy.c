@@ -24,6 +24,11 @@ static int lazy_prepare(engine_kv *kv, const kvlazy_ubatch *ubatch, uint32_t n_u
     return kvlazy_prepare(cache_of(kv), ubatch, n_ubatch, slots);
 }
 
+static int lazy_prepare_restore(engine_kv *kv, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
+{
+    return kvlazy_prepare_restore(cache_of(kv), ubatch, n_ubatch, slots);
+}
+
 static int lazy_apply_ubatch(engine_kv *kv, const kvlazy_slot *slot, const kvlazy_ubatch *ubatch)
 {
     return kvlazy_apply_ubatch(cache_of(kv), slot, ubatch);
@@ -156,6 +161,7 @@ static void lazy_destroy(engine_kv *kv)
 static const engine_kv_ops lazy_ops = {
     .init_batch = lazy_init_batch,
     .prepare = lazy_prepare,
+    .prepare_restore = lazy_prepare_restore,
     .apply_ubatch = lazy_apply_ubatch,
     .undo_ubatch = lazy_undo_ubatch,
     .n_kv = lazy_n_kv,

@@ -23,6 +23,8 @@ typedef struct memory_kv {
     uint64_t *used_at;       /* [n_seq]: when last, counted in ubatches */
     uint64_t n_ubatch;
     uint32_t n_batch, n_pad;
+    bool appends;
+    uint32_t *head; /* [n_stream]: with appends, where the next search begins */
     kvlazy_seq_id refused;
 } memory_kv;
 
@@ -114,14 +116,29 @@ static int count_tokens(memory_kv *m, const kvlazy_ubatch *ubatch, uint32_t n_ub
     return KVLAZY_OK;
 }
 
-/* A cell for every token: the lowest free ones, which are below the cap. Returns how many tokens there are. */
+/* Where the search of a stream begins and ends: the lowest cells, which are below the cap; or behind the last tokens,
+ * unless so many do not fit there. */
+static void begin_search(memory_kv *m, uint32_t s)
+{
+    uint32_t n_free = 0;
+
+    m->end[s] = 0;
+    m->cap[s] = m->appends ? m->cells.kv_size : kvlazy_cap(m->base.cache, s);
+    for (uint32_t cell = m->head[s]; m->appends && cell < m->cap[s]; cell++) {
+        n_free += !engine_cells_is_used(&m->cells, s, cell);
+    }
+    if (m->appends && n_free >= m->n_new[s]) {
+        m->end[s] = m->head[s];
+    }
+}
+
+/* A cell for every token. Returns how many tokens there are. */
 static uint32_t find_cells(memory_kv *m, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
 {
     uint32_t at = 0;
 
     for (uint32_t s = 0; s < m->cells.n_stream; s++) {
-        m->end[s] = 0;
-        m->cap[s] = kvlazy_cap(m->base.cache, s);
+        begin_search(m, s);
     }
     for (uint32_t u = 0; u < n_ubatch; u++) {
         slots[u] = (kvlazy_slot){ubatch[u].n_token, m->stream + at, m->cell + at};
@@ -177,6 +194,7 @@ static int memory_apply_ubatch(engine_kv *kv, const kvlazy_slot *slot, const kvl
             return KVLAZY_EPOS;
         }
         engine_cells_put(&m->cells, slot->stream[i], slot->cell[i], ubatch->seq[i]);
+        m->head[slot->stream[i]] = slot->cell[i] + 1;
         m->used_at[ubatch->seq[i]] = m->n_ubatch;
     }
     return KVLAZY_OK;
@@ -370,6 +388,7 @@ static void memory_destroy(engine_kv *kv)
         free(m->stream);
         free(m->cell);
         free(m->used_at);
+        free(m->head);
         free(m);
     }
 }
@@ -377,6 +396,7 @@ static void memory_destroy(engine_kv *kv)
 static const engine_kv_ops memory_ops = {
     .init_batch = memory_init_batch,
     .prepare = memory_prepare,
+    .prepare_restore = memory_prepare,
     .apply_ubatch = memory_apply_ubatch,
     .undo_ubatch = memory_undo_ubatch,
     .n_kv = memory_n_kv,
@@ -407,7 +427,9 @@ static int make_room(memory_kv *m, const engine_kv_config *config)
     m->stream = calloc(config->n_batch, sizeof *m->stream);
     m->cell = calloc(config->n_batch, sizeof *m->cell);
     m->used_at = calloc(config->n_seq, sizeof *m->used_at);
-    if (!m->next || !m->n_new || !m->end || !m->cap || !m->stream || !m->cell || !m->used_at) {
+    m->head = calloc(config->n_stream, sizeof *m->head);
+    m->appends = config->appends;
+    if (!m->next || !m->n_new || !m->end || !m->cap || !m->stream || !m->cell || !m->used_at || !m->head) {
         return KVLAZY_ENOMEM;
     }
     return engine_cells_init(&m->cells, config->n_stream, config->kv_size, config->n_seq);

@@ -241,6 +241,7 @@ static void plain_destroy(engine_kv *kv)
 static const engine_kv_ops plain_ops = {
     .init_batch = plain_nothing,
     .prepare = plain_prepare,
+    .prepare_restore = plain_prepare,
     .apply_ubatch = plain_apply_ubatch,
     .undo_ubatch = plain_undo_ubatch,
     .n_kv = plain_n_kv,

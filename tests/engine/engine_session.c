@@ -251,6 +251,17 @@ static int shift(engine_session *s, const engine_step *step)
     return KVLAZY_OK;
 }
 
+static int restore(engine_session *s, const engine_step *step)
+{
+    for (uint32_t slot = 0; slot < ENGINE_SESSION_SLOTS; slot++) {
+        if (step->slots >> slot & 1 && (engine_restore(s->plain, slot, step->n != 0) != KVLAZY_OK ||
+                                        engine_restore(s->lazy, slot, step->n != 0) != KVLAZY_OK)) {
+            return fail(s, "restore of slot %u", slot);
+        }
+    }
+    return KVLAZY_OK;
+}
+
 static int act(engine_session *s, const engine_step *step)
 {
     switch (step->what) {
@@ -264,6 +275,8 @@ static int act(engine_session *s, const engine_step *step)
         return pass(s, step->ms);
     case ENGINE_SHIFT:
         return shift(s, step);
+    case ENGINE_RESTORE:
+        return restore(s, step);
     case ENGINE_TRIM:
         return kvlazy_trim(engine_session_cache(s), step->n) == KVLAZY_OK ? KVLAZY_OK : fail(s, "trim to %u", step->n);
     case ENGINE_BREAK:
@@ -372,6 +385,7 @@ static int open_engines(engine_session *s, const engine_session_config *config)
     kv_config.kv_size_initial = KV_SIZE_INITIAL;
     kv_config.slot_shrink_idle_ms = IDLE_MS;
     kv_config.mem = &s->mem;
+    kv_config.appends = config->habits & ENGINE_APPENDS;
     lazy_config.on_batch = after_lazy_batch;
     lazy_config.batch_ctx = s;
     if (config->prefix != NULL) {
@@ -408,6 +422,7 @@ int engine_session_open(const engine_session_config *config, engine_session **se
         .n_batch = 128,
         .n_ubatch = 32,
     };
+    s->config.turns_all = config->habits & ENGINE_TURNS_ALL;
     s->is_unified = config->n_stream == 1;
     s->has_own_tensors = config->kv == ENGINE_KV_ARENA || config->kv == ENGINE_KV_MEMORY_ARENA;
     s->has_one_clock = s->is_unified && (config->kv == ENGINE_KV_MEMORY || config->kv == ENGINE_KV_MEMORY_ARENA);

@@ -13,13 +13,15 @@
 enum { ENGINE_SESSION_SLOTS = 4 };
 
 enum {
-    ENGINE_PROMPT, /* the slots hold text [a, a + n_a) and then text [b, b + n_b); from: see below */
-    ENGINE_DECODE, /* n rounds of one token for every slot, ms apart, idle between them */
-    ENGINE_DROP,   /* the slots are forgotten */
-    ENGINE_IDLE,   /* ms pass; poll is called when it asked to be */
-    ENGINE_SHIFT,  /* the first `a` tokens of the slots stay, the next n go, the rest moves down */
-    ENGINE_TRIM,   /* kvlazy_trim to n cells; 0: no token goes */
-    ENGINE_BREAK,  /* the model fails n times in a row, ubatch `a` from here */
+    ENGINE_PROMPT,  /* the slots hold text [a, a + n_a) and then text [b, b + n_b); from: see below */
+    ENGINE_DECODE,  /* n rounds of one token for every slot, ms apart, idle between them */
+    ENGINE_DROP,    /* the slots are forgotten */
+    ENGINE_IDLE,    /* ms pass; poll is called when it asked to be */
+    ENGINE_SHIFT,   /* the first `a` tokens of the slots stay, the next n go, the rest moves down */
+    ENGINE_TRIM,    /* kvlazy_trim to n cells; 0: no token goes */
+    ENGINE_RESTORE, /* what the caches hold of the slots leaves them and comes back; n: with its rows after its batches
+                     */
+    ENGINE_BREAK,   /* the model fails n times in a row, ubatch `a` from here */
 };
 
 /* What a step must have done on kvlazy. */
@@ -49,12 +51,19 @@ enum {
     ENGINE_KV_MEMORY_ARENA, /* both the engine's own */
 };
 
+/* Habits of engines that take memory. */
+enum {
+    ENGINE_APPENDS = 1u << 0,   /* cells of the engine's own are searched behind the last ones, not lowest first */
+    ENGINE_TURNS_ALL = 1u << 1, /* a context shift turns every row of a stream */
+};
+
 typedef struct engine_session_config {
     const char *name;
     model_layout layout;
     int kv;                      /* ENGINE_KV_LAZY, … */
     uint32_t n_stream;           /* 1 or ENGINE_SESSION_SLOTS */
     const engine_prefix *prefix; /* a store beside kvlazy, which must outlive the session; NULL: none */
+    uint32_t habits;             /* ENGINE_APPENDS, … */
 } engine_session_config;
 
 typedef struct engine_step {

@@ -52,6 +52,7 @@ struct world {
     bool parted;         /* what one cache did, a linked one refused */
     const char *without; /* names of operations that are left out */
 
+    bool restores; /* this batch puts saved tokens back */
     struct model_token token[MODEL_TOKENS];
     int n_token, n_ubatch;
     kvlazy_pos pos[4][MODEL_TOKENS];
@@ -65,7 +66,8 @@ struct world {
 struct sights {
     uint64_t status[16]; /* of prepare */
     uint64_t packed, held_back, packed_twice, decoded;
-    uint64_t evicted, recycled, unfillable, copied_rows, copies_refused, moved, shared, replayed, refused_by_other;
+    uint64_t evicted, recycled, unfillable, copied_rows, copies_refused, moved, shared, replayed, refused_by_other,
+        restored;
     uint64_t applied[16]; /* apply between other calls, by status */
     uint64_t undone_late, asked, vetoed, disturbed, hits[4], not_for_whole, n_step;
 };
@@ -133,9 +135,9 @@ void put_out(struct world *w);
 void fire_begin(struct world *w);
 int fire_end(struct world *w, int status);
 #define CALL(w, call) (fire_begin(w), fire_end((w), (call)))
-bool may_lack(const struct world *w, int status); /* ENOMEM, and what a refusal makes of EBUDGET */
+bool may_lack(const struct world *w, int status);      /* ENOMEM, and what a refusal makes of EBUDGET */
 void refused_unchanged(struct world *w, char *before); /* a call that takes pages left all as it was in rig_dump */
-void make_good(struct world *w);                  /* after a fire: everything works, and nothing is left of it */
+void make_good(struct world *w);                       /* after a fire: everything works, and nothing is left of it */
 
 /* Questions of on_evict. */
 void begin_asking(struct world *called);

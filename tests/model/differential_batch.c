@@ -104,7 +104,7 @@ static void turn_round(struct world *w, uint32_t a, uint32_t b)
     }
 }
 
-void make_batch(struct world *w)
+static void make_ordinary(struct world *w)
 {
     kvlazy_pos next[MODEL_SEQS];
     uint32_t a = pick(w, w->m.n_seq), b = pick(w, w->m.n_seq);
@@ -119,6 +119,47 @@ void make_batch(struct world *w)
     if (!pick(w, 8))
         turn_round(w, a, b);
     same_batch(w);
+}
+
+/* Of sequences that hold nothing, as a rule. */
+static void empty_some(struct world *w, uint32_t seqs)
+{
+    for (uint32_t q = 0; q < w->m.n_seq; q++)
+        if (seqs >> q & 1 && (pick(w, 12) || must_begin_at_0(w, q)))
+            remove_whole(w, q);
+}
+
+/* Saved tokens come back: any positions in any order, with gaps and duplicates. */
+static void make_restore(struct world *w)
+{
+    uint32_t a = pick(w, w->m.n_seq), b = pick(w, w->m.n_seq), most = 1 + pick(w, 60), n_pos = 1 + pick(w, 150);
+    kvlazy_pos base = pick(w, 2) ? 0 : (kvlazy_pos)pick(w, 100);
+
+    empty_some(w, 1u << a | 1u << b);
+    w->restores = true;
+    w->n_token = 0;
+    w->n_ubatch = 1 + (int)pick(w, 3);
+    for (int u = 0; u < w->n_ubatch; u++) {
+        int first = w->n_token;
+
+        for (int n = 1 + (int)pick(w, most); n; n--) {
+            uint32_t owners = 1u << (pick(w, 2) ? a : b);
+
+            add_token(w, u, base + (kvlazy_pos)pick(w, n_pos),
+                      w->m.n_stream == 1 && !pick(w, 3) ? 1u << a | 1u << b : owners);
+        }
+        end_ubatch(w, u, first);
+    }
+    same_batch(w);
+}
+
+void make_batch(struct world *w)
+{
+    w->restores = false;
+    if (!pick(w, 7) && !left_out(w, "restore"))
+        make_restore(w);
+    else
+        make_ordinary(w);
 }
 
 /* ---- prepare ---- */
@@ -182,7 +223,7 @@ static void has_prepared(struct world *w)
         x->m.open = true;
     memcpy(w->former, w->planned, sizeof w->former);
     memcpy(w->planned, w->r->slot, sizeof w->planned);
-    model_plan_make(&w->m, &w->plan, w->token, w->n_token);
+    model_plan_make(&w->m, &w->plan, w->token, w->n_token, w->restores);
     w->plan.batch = first->n_opened;
 }
 
@@ -199,16 +240,17 @@ static void has_refused(struct world *w, int status, char *before)
 static bool prepare(struct world *w)
 {
     static uint32_t choice[MODEL_TOKENS];
-    uint32_t bad = model_bad_positions(&w->m, w->token, w->n_token), full = 0;
+    uint32_t bad = model_bad_positions(&w->m, w->token, w->n_token, w->restores), full = 0;
     bool waits = waits_for_rotation(w), dear = false, open_choice = false;
     char *before = rig_dump(w->r);
-    int status = CALL(w, kvlazy_prepare(w->r->cache, w->ubatch, (uint32_t)w->n_ubatch, w->r->slot)), n = 0;
+    int n = 0, status = CALL(w, (w->restores ? kvlazy_prepare_restore : kvlazy_prepare)(
+                                    w->r->cache, w->ubatch, (uint32_t)w->n_ubatch, w->r->slot));
 
     for (int u = 0; u < w->n_ubatch && !status; u++)
         for (uint32_t k = 0; k < w->r->slot[u].n_token && n < w->n_token; k++)
             choice[n++] = w->r->slot[u].cell[k];
     if (!bad)
-        full = model_place(&w->m, w->token, w->n_token, status ? NULL : choice, &open_choice);
+        full = model_place(&w->m, w->token, w->n_token, w->restores, status ? NULL : choice, &open_choice);
     if (!bad && !full)
         dear = is_dear(w);
     if (status == KVLAZY_OK) {
@@ -218,6 +260,7 @@ static bool prepare(struct world *w)
         HOLDS(w, !full);
         HOLDS(w, !dear);
         sights.status[0]++;
+        sights.restored += w->restores;
         has_prepared(w);
         return true;
     }
@@ -344,6 +387,7 @@ void op_batch(struct world *w)
 
 void begin_at(struct world *w, uint32_t q, kvlazy_pos pos, int n)
 {
+    w->restores = false;
     w->n_token = 0;
     for (int i = 0; i < n; i++)
         add_token(w, 0, pos + i, 1u << q);

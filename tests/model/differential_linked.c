@@ -99,6 +99,7 @@ void same_batch(struct world *w)
     memcpy(o->ubatch, w->ubatch, sizeof w->ubatch);
     o->n_token = w->n_token;
     o->n_ubatch = w->n_ubatch;
+    o->restores = w->restores;
 }
 
 /* Of one geometry they hold the same tokens in the same cells, whoever of them was called. */

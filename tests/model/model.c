@@ -101,12 +101,22 @@ static bool goes_on(const struct model *m, const struct model_token *t, int n, u
     return begins(m, t, n, seq, lo, hi) && (lo == 0 || !m->evicted[seq]) && !model_misses(m, seq, lo);
 }
 
-uint32_t model_bad_positions(const struct model *m, const struct model_token *t, int n)
+static bool comes_back(const struct model *m, const struct model_token *t, int n, uint32_t seq)
+{
+    int32_t lo = INT32_MAX;
+
+    for (int i = 0; i < n; i++)
+        if (owns(&t[i], seq) && t[i].pos < lo)
+            lo = t[i].pos;
+    return lo == INT32_MAX || (model_max(m, seq) < 0 && !model_misses(m, seq, lo));
+}
+
+uint32_t model_bad_positions(const struct model *m, const struct model_token *t, int n, bool restores)
 {
     uint32_t bad = 0;
 
     for (uint32_t s = 0; s < m->n_seq; s++)
-        if (!goes_on(m, t, n, s))
+        if (!(restores ? comes_back : goes_on)(m, t, n, s))
             bad |= 1u << s;
     return bad;
 }
@@ -184,13 +194,16 @@ static uint32_t choose(const struct model *m, const struct model_token *t, int i
     return oldest;
 }
 
-uint32_t model_place(const struct model *m, struct model_token *t, int n, const uint32_t *choice, bool *open_choice)
+uint32_t model_place(const struct model *m, struct model_token *t, int n, bool restores, const uint32_t *choice,
+                     bool *open_choice)
 {
     static struct model trial;
     uint32_t full = 0;
 
     *open_choice = false;
     trial = *m;
+    if (restores)
+        trial.window = MODEL_NO_WINDOW; /* it takes empty cells alone */
     for (int i = 0; i < n; i++) {
         if (i && t[i].ubatch != t[i - 1].ubatch)
             model_apply(&trial, t, i, t[i - 1].ubatch);

@@ -84,12 +84,14 @@ uint32_t model_live(const struct model *m, uint32_t stream);
 uint32_t model_used_end(const struct model *m, uint32_t stream);
 uint32_t model_stream(const struct model *m, uint32_t seq);
 
-/* Sequences (a bit each) whose positions in this batch do not go on. */
-uint32_t model_bad_positions(const struct model *m, const struct model_token *t, int n);
-/* Chooses cells, lowest first, then masked ones; streams (a bit each) in which they run out. Of masked cells at
- * one position any may be the one: a choice[n] of cells is followed where it is right, else the lowest is taken.
- * *open_choice: two sequences had one, so that from there on more than one answer is right. */
-uint32_t model_place(const struct model *m, struct model_token *t, int n, const uint32_t *choice, bool *open_choice);
+/* Sequences (a bit each) whose positions in this batch do not go on. restores: saved tokens come back, so that each
+ * sequence is to be empty, and may have any positions. */
+uint32_t model_bad_positions(const struct model *m, const struct model_token *t, int n, bool restores);
+/* Chooses cells, lowest first, then masked ones, but not for a restore; streams (a bit each) in which they run out. Of
+ * masked cells at one position any may be the one: a choice[n] of cells is followed where it is right, else the lowest
+ * is taken. *open_choice: two sequences had one, so that from there on more than one answer is right. */
+uint32_t model_place(const struct model *m, struct model_token *t, int n, bool restores, const uint32_t *choice,
+                     bool *open_choice);
 /* Cells attention reads for one ubatch of a placed batch. */
 uint32_t model_n_kv(const struct model *m, const struct model_token *t, int n, int ubatch);
 

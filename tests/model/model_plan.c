@@ -30,7 +30,7 @@ static void note_cells(const struct model *m, struct model_plan *p, int u)
     }
 }
 
-void model_plan_make(const struct model *m, struct model_plan *p, const struct model_token *t, int n)
+void model_plan_make(const struct model *m, struct model_plan *p, const struct model_token *t, int n, bool restores)
 {
     static struct model trial;
 
@@ -40,6 +40,7 @@ void model_plan_make(const struct model *m, struct model_plan *p, const struct m
     p->n_token = n;
     p->n_ubatch = t[n - 1].ubatch + 1;
     p->stale = false;
+    p->restores = restores;
     for (int u = 0; u < p->n_ubatch; u++) {
         note_ends(&trial, p, u);
         note_cells(&trial, p, u);
@@ -80,7 +81,7 @@ static uint32_t cell_answers(const struct model *m, const struct model_plan *p, 
 /* A sequence that is empty, and was cut or half copied since prepare, may not begin above 0 any more. */
 static bool begins_anew(const struct model *m, const struct model_plan *p, int u, bool sure)
 {
-    for (uint32_t q = 0; q < m->n_seq; q++) {
+    for (uint32_t q = 0; q < m->n_seq && !p->restores; q++) {
         int32_t low = INT32_MAX;
 
         if (p->expect[u][q] != -1 || model_max(m, q) >= 0 || !m->evicted[q] || (sure && m->again[q]))

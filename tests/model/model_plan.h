@@ -12,6 +12,7 @@
 struct model_plan {
     uint64_t batch; /* the number of the batch it was made in, by the caller */
     bool stale;     /* by the caller: its slots name nothing any more */
+    bool restores;  /* saved tokens come back */
     int n_token, n_ubatch;
     bool applied[MODEL_UBATCHES];
     struct model_token token[MODEL_TOKENS];
@@ -27,7 +28,7 @@ struct model_plan {
 enum { MODEL_ANY = -2 };
 
 /* Of a batch that model_place placed. */
-void model_plan_make(const struct model *m, struct model_plan *p, const struct model_token *t, int n);
+void model_plan_make(const struct model *m, struct model_plan *p, const struct model_token *t, int n, bool restores);
 
 /* What an apply of ubatch u may answer when tokens t[n] are offered for it, a bit each: 1 << -status of OK, EINVAL,
  * EPOS. Limits are the caller's business. */

@@ -23,6 +23,8 @@ int __wrap_kvlazy_poll(kvlazy_cache *, uint64_t *);
 int __wrap_kvlazy_trim(kvlazy_cache *, uint32_t);
 int __wrap_kvlazy_set_limits(kvlazy_cache *, uint32_t, uint32_t, uint64_t);
 int __wrap_kvlazy_init_batch(kvlazy_cache *);
+int __real_kvlazy_prepare_restore(kvlazy_cache *, const kvlazy_ubatch *, uint32_t, kvlazy_slot *);
+int __wrap_kvlazy_prepare_restore(kvlazy_cache *, const kvlazy_ubatch *, uint32_t, kvlazy_slot *);
 int __wrap_kvlazy_prepare(kvlazy_cache *, const kvlazy_ubatch *, uint32_t, kvlazy_slot *);
 int __wrap_kvlazy_end_batch(kvlazy_cache *);
 int __wrap_kvlazy_clear(kvlazy_cache *, bool);
@@ -438,17 +440,31 @@ int __wrap_kvlazy_pool_set_budget(kvlazy_pool *pool, uint64_t budget_bytes)
     return status;
 }
 
-int __wrap_kvlazy_prepare(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
+typedef int (*prepares)(kvlazy_cache *, const kvlazy_ubatch *, uint32_t, kvlazy_slot *);
+
+static int follow_prepare(prepares prepare, kvlazy_cache *cache, const kvlazy_ubatch *ubatch, uint32_t n_ubatch,
+                          kvlazy_slot *slots)
 {
     struct rig *rig = look_beside(cache), *all[FAMILY];
     struct mates mates = look_at_mates(rig_of(cache));
-    int status = __real_kvlazy_prepare(cache, ubatch, n_ubatch, slots);
+    int status = prepare(cache, ubatch, n_ubatch, slots);
 
     follow_mates(&mates);
 
     for (int i = 0, n = rig && !status ? family_of(rig, all) : 0; i < n; i++)
         all[i]->seen.fresh = false; /* the batch is open still, and will change cells */
     return status;
+}
+
+int __wrap_kvlazy_prepare(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, uint32_t n_ubatch, kvlazy_slot *slots)
+{
+    return follow_prepare(__real_kvlazy_prepare, cache, ubatch, n_ubatch, slots);
+}
+
+int __wrap_kvlazy_prepare_restore(kvlazy_cache *cache, const kvlazy_ubatch *ubatch, uint32_t n_ubatch,
+                                  kvlazy_slot *slots)
+{
+    return follow_prepare(__real_kvlazy_prepare_restore, cache, ubatch, n_ubatch, slots);
 }
 
 int __wrap_kvlazy_end_batch(kvlazy_cache *cache)
