@@ -146,15 +146,21 @@ static void start_engine(struct ship *ship, int k, pid_t *child, const struct po
 static int wait_for_engines(struct ship *ship, pid_t *child)
 {
     int status = 0;
-    for (int left = ENGINES; left > 0; left--) {
+    for (int left = ENGINES; left > 0;) {
         int how = 0, k = 0;
         pid_t pid = wait(&how);
         while (k < ENGINES && child[k] != pid) {
             k++;
         }
-        if (k == ENGINES) {
+        if (pid < 0) {
             return bench_error("wait: %s", strerror(errno));
         }
+        if (k == ENGINES) { /* the engines go on without it */
+            ship->server.pid = 0;
+            status = bench_error("the server ended");
+            continue;
+        }
+        left--;
         atomic_store(&ship->common->at_us[k], UINT64_MAX);
         if (!WIFEXITED(how) || WEXITSTATUS(how) != 0) {
             status = bench_error("engine %d: %s", k, WIFEXITED(how) ? ship->result[k]->error : "died of a signal");

@@ -5,7 +5,6 @@
  */
 #include "idle.h"
 
-#ifdef BENCH_ENGINE
 #include "engine_session.h"
 
 int idle_engine(const struct bench_config *config)
@@ -20,11 +19,3 @@ int idle_engine(const struct bench_config *config)
     report_figure(config, &figure);
     return 0;
 }
-#else
-int idle_engine(const struct bench_config *config)
-{
-    (void)config;
-    bench_error("compact_max_dlogit: the reference engine is not part of this build");
-    return 1;
-}
-#endif

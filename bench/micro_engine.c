@@ -6,7 +6,6 @@
  */
 #include "micro.h"
 
-#ifdef BENCH_ENGINE
 #include "engine_session.h"
 
 int micro_engine(const struct bench_config *config)
@@ -28,11 +27,3 @@ int micro_engine(const struct bench_config *config)
     report_figure(config, &figure);
     return 0;
 }
-#else
-int micro_engine(const struct bench_config *config)
-{
-    (void)config;
-    bench_error("engine_max_dlogit: the reference engine is not part of this build");
-    return 1;
-}
-#endif

@@ -5,7 +5,6 @@
  */
 #include "state.h"
 
-#ifdef BENCH_ENGINE
 #include "engine_state.h"
 
 #include <stdio.h>
@@ -25,11 +24,3 @@ int state_engine(const struct bench_config *config)
     report_figure(config, &figure);
     return 0;
 }
-#else
-int state_engine(const struct bench_config *config)
-{
-    (void)config;
-    bench_error("state_max_dlogit: the reference engine is not part of this build");
-    return 1;
-}
-#endif

@@ -6,7 +6,6 @@
  */
 #include "store.h"
 
-#ifdef BENCH_ENGINE
 #include "engine.h"
 #include "engine_session.h"
 
@@ -189,11 +188,3 @@ int store_engine(const struct bench_config *config)
     report_figure(config, &figure);
     return 0;
 }
-#else
-int store_engine(const struct bench_config *config)
-{
-    (void)config;
-    bench_error("store_max_dlogit: the reference engine is not part of this build");
-    return 1;
-}
-#endif

@@ -8,7 +8,6 @@
 
 #include "micro.h"
 
-#ifdef BENCH_ENGINE
 #include "engine.h"
 #include "engine_session.h"
 
@@ -139,11 +138,3 @@ int tensors_engine(const struct bench_config *config)
     int status = engine_prefill(config);
     return status != 0 ? status : report_dlogit(config);
 }
-#else
-int tensors_engine(const struct bench_config *config)
-{
-    (void)config;
-    bench_error("engine_layouts_max_dlogit: the reference engine is not part of this build");
-    return 1;
-}
-#endif

@@ -77,6 +77,7 @@ compile 'docs/state.md, 1' "$(wrap "$(page state.md 1)" 'struct s { int32_t *tok
 #define slot slot_of' '
 #undef slot')"
 compile 'docs/store.md, 1' "$(page store.md 1)"
+compile 'docs/store.md, 2' "$(page store.md 2)"
 compile 'docs/tensors.md, 1' "$(wrap "{
 $(page tensors.md 1)
 }" 'kvlazy_arena *arena; void *base; kvlazy_tensor k[4], v[4];' | sed 's/ kvlazy_tensor k, v;$//')"

@@ -54,7 +54,7 @@ KVLAZY_API void kvlazy_redis_params_init(kvlazy_redis_params *params);
  * first. Connects when it is first used: a server that is down now is one that is back later.
  * Fails: EINVAL (ops, an empty string, a port above 65535, a name that is not found; the log line says which), ENOMEM;
  * *ops is untouched then.
- * Cost: a connection for each blob that is open at the same time, and about a MiB for each.
+ * Cost: a connection for each blob that is open at the same time, and 256 KiB; 508 KiB more while it is written.
  */
 KVLAZY_API int kvlazy_store_redis(const kvlazy_redis_params *params, kvlazy_store_ops *ops);
 

@@ -48,7 +48,7 @@ enum { BATCH = 64 }; /* commands sent before their replies are read */
  * refusal of one is none of the others. */
 typedef struct by_name {
     const char *verb, *third;
-    void (*heed)(void *arg, uint32_t i, const redisReply *reply);
+    void (*heed)(void *arg, uint32_t i, const kvl_redis_reply *reply);
     void *arg;
 } by_name;
 
@@ -70,14 +70,15 @@ static int ask_batch(kvl_redis *redis, kvl_redis_link *link, const by_name *ask,
         error = kvl_redis_send(redis, link, &words, &limit);
     }
     for (uint32_t i = begin; i < end && !link->is_broken; i++) {
-        redisReply *reply = NULL;
+        kvl_redis_reply reply;
         int refused = kvl_redis_receive(redis, link, &reply, &limit);
 
+        if (!refused && ask->heed)
+            ask->heed(ask->arg, i, &reply);
+        if (!refused)
+            refused = kvl_redis_skip(redis, link, link->left, &limit);
         if (refused && refused != ENOENT && !error)
             error = refused;
-        if (reply && ask->heed)
-            ask->heed(ask->arg, i, reply);
-        freeReplyObject(reply);
     }
     return error;
 }
@@ -95,11 +96,11 @@ static int ask_all(kvl_redis *redis, const by_name *ask, const uint8_t (*name)[3
     return error;
 }
 
-static void note_one(void *arg, uint32_t i, const redisReply *reply)
+static void note_one(void *arg, uint32_t i, const kvl_redis_reply *reply)
 {
     bool *yes = arg;
 
-    yes[i] = reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
+    yes[i] = reply->kind == ':' && reply->number == 1;
 }
 
 static int redis_has(void *ctx, const uint8_t (*name)[32], uint32_t n, bool *yes)

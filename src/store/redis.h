@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * redis: a Redis server as a place for blobs. A kvl_redis is the place, a kvl_redis_link one connection, which one call
- * or one open blob has for itself. hiredis connects and reads replies; what is sent goes out here, since hiredis waits
- * without a limit and dies of SIGPIPE.
+ * or one open blob has for itself. hiredis connects. What is sent goes out here, since hiredis waits without a limit
+ * and dies of SIGPIPE; and replies are read here, since it would copy each byte of a blob three times.
  */
 #ifndef KVL_STORE_REDIS_H
 #define KVL_STORE_REDIS_H
@@ -23,13 +23,17 @@ enum {
     KVL_REDIS_IDLE_LINKS = 4, /* kept open for the next calls */
     KVL_REDIS_TEMP_S = 60,    /* what is not renamed goes */
     KVL_REDIS_ARGS = 6,
+    KVL_REDIS_BUFFER_BYTES = 256 << 10,
+    KVL_REDIS_LINE_BYTES = 256,
 };
 
 typedef struct kvl_redis_link {
     struct kvl_redis_link *next; /* idle ones */
     redisContext *context;
-    char *buffer;   /* of what arrives */
-    bool is_broken; /* out of step with the server: to be closed */
+    char *buffer;      /* [KVL_REDIS_BUFFER_BYTES]: what arrived … */
+    size_t begin, end; /* … and was not taken yet */
+    size_t left;       /* bytes of the string that arrives now */
+    bool is_broken;    /* out of step with the server: to be closed */
 } kvl_redis_link;
 
 typedef struct kvl_redis {
@@ -70,10 +74,28 @@ void kvl_redis_close(kvl_redis_link *link);
 
 int kvl_redis_send(kvl_redis *redis, kvl_redis_link *link, const kvl_redis_words *words, kvl_limit *limit);
 
-/* The reply to the eldest command that was sent, for freeReplyObject. 0, or errno: that of a refusal too. */
-int kvl_redis_receive(kvl_redis *redis, kvl_redis_link *link, redisReply **reply, kvl_limit *limit);
+/* Until something can be read, or written. 0, or ETIMEDOUT, and then the link is out of step. */
+int kvl_redis_wait(kvl_redis *redis, kvl_redis_link *link, short events, kvl_limit *limit);
 
-/* The same, without the reply. */
+/* It does not answer, or not as a Redis server does. */
+void kvl_redis_rest(kvl_redis *redis, const char *why);
+
+/* ---- replies: redis_reply_linux.c ---- */
+
+/* The first line of a reply. kind ':': a number; '$': a string of so many bytes, -1: none; '+': else. */
+typedef struct kvl_redis_reply {
+    char kind;
+    int64_t number;
+    char line[KVL_REDIS_LINE_BYTES];
+} kvl_redis_reply;
+
+/* The reply to the eldest command that was sent. 0, or errno: that of a refusal too. A string's bytes, link->left, are
+ * to be taken before the next reply. */
+int kvl_redis_receive(kvl_redis *redis, kvl_redis_link *link, kvl_redis_reply *reply, kvl_limit *limit);
+int kvl_redis_receive_bytes(kvl_redis *redis, kvl_redis_link *link, void *data, size_t bytes, kvl_limit *limit);
+int kvl_redis_skip(kvl_redis *redis, kvl_redis_link *link, size_t bytes, kvl_limit *limit);
+
+/* The whole reply, which nothing is wanted of. */
 int kvl_redis_confirm(kvl_redis *redis, kvl_redis_link *link, kvl_limit *limit);
 
 /* ---- refusals and what is told of them: redis_refusal.c ---- */

@@ -31,9 +31,9 @@ typedef struct kvl_redis_blob {
     uint64_t n_sent;   /* fields */
     uint32_t n_behind; /* replies */
 
-    /* A get. Fields next_reply to next_ask are on their way; `reply` is the one before them. */
-    redisReply *reply;
-    uint64_t next_reply, next_ask;
+    /* A get. Fields next_reply to next_ask are on their way; the one before them arrives, and `at` is where in the blob
+     * its next byte stands. */
+    uint64_t next_reply, next_ask, at;
 } kvl_redis_blob;
 
 /* ------------------------------------------------------------------------------------------- words */
@@ -126,17 +126,21 @@ static int begin_put(kvl_redis_blob *b, kvl_limit *limit)
 
 static int begin_get(kvl_redis_blob *b, kvl_limit *limit)
 {
-    redisReply *reply = NULL;
+    const char *wrong = "not there";
+    char text[24] = "";
+    kvl_redis_reply reply;
     int error = ask(b, "HGET", b->key, "bytes", limit);
 
     if (!error)
         error = kvl_redis_receive(b->redis, b->link, &reply, limit);
+    if (!error && b->link->left < sizeof text)
+        error = kvl_redis_receive_bytes(b->redis, b->link, text, b->link->left, limit);
+    if (!error) /* another program's, and longer than a number */
+        error = kvl_redis_skip(b->redis, b->link, b->link->left, limit);
     if (error)
         return error;
-    const char *wrong = "not there";
-    if (reply->type == REDIS_REPLY_STRING)
-        b->bytes = (uint64_t)strtonum(reply->str, 1, INT64_MAX, &wrong);
-    freeReplyObject(reply);
+    if (reply.kind == '$')
+        b->bytes = (uint64_t)strtonum(text, 1, INT64_MAX, &wrong);
     if (wrong)
         return ENOENT;
     while (!error && b->next_ask < kvl_min(AHEAD_FIELDS, n_field_of(b))) /* they arrive while the caller is elsewhere */
@@ -149,14 +153,13 @@ static void take_what_comes(kvl_redis_blob *b)
 {
     kvl_limit limit = kvl_limit_of(KVL_STALL_MS);
 
+    (void)kvl_redis_skip(b->redis, b->link, b->link->is_broken ? 0 : b->link->left, &limit);
     for (; b->next_reply < b->next_ask && !b->link->is_broken; b->next_reply++)
         (void)kvl_redis_confirm(b->redis, b->link, &limit);
 }
 
 static void end_blob(kvl_redis_blob *b)
 {
-    if (b->reply)
-        freeReplyObject(b->reply);
     if (b->link && !kvl_redis_in_child(b->redis))
         take_what_comes(b);
     if (b->link)
@@ -204,42 +207,60 @@ int kvl_redis_size(void *blob, uint64_t *bytes)
 
 /* ------------------------------------------------------------------------------------------- read */
 
-static int take_field(kvl_redis_blob *b, kvl_limit *limit)
+static uint64_t field_bytes(const kvl_redis_blob *b, uint64_t field)
 {
-    if (b->reply)
-        freeReplyObject(b->reply);
-    b->reply = NULL;
-    int error = kvl_redis_receive(b->redis, b->link, &b->reply, limit);
-    if (error && b->link->is_broken)
-        return error;
-    b->next_reply++;
-    return error;
+    return kvl_min(KVL_REDIS_FIELD_BYTES, b->bytes - field * KVL_REDIS_FIELD_BYTES);
 }
 
-/* `reply` becomes this field. Reading in order asks ahead; a jump takes what is on its way first. */
-static int bring(kvl_redis_blob *b, uint64_t field, kvl_limit *limit)
+/* The next field begins to arrive. ENODATA: it was evicted, or never whole, and nothing of it is to come. */
+static int begin_field(kvl_redis_blob *b, kvl_limit *limit)
 {
-    int error = 0;
+    kvl_redis_reply reply;
+    int error = kvl_redis_receive(b->redis, b->link, &reply, limit);
 
-    if (b->reply && field + 1 == b->next_reply)
-        return 0;
-    while (b->next_reply < b->next_ask && b->next_reply != field && !error)
-        error = take_field(b, limit);
+    if (b->link->is_broken)
+        return error;
+    uint64_t field = b->next_reply++;
+    b->at = field * KVL_REDIS_FIELD_BYTES;
+    if (error || (reply.kind == '$' && (uint64_t)reply.number == field_bytes(b, field)))
+        return error;
+    error = kvl_redis_skip(b->redis, b->link, b->link->left, limit);
+    return error ? error : ENODATA;
+}
+
+static int skip(kvl_redis_blob *b, uint64_t bytes, kvl_limit *limit)
+{
+    b->at += bytes;
+    return kvl_redis_skip(b->redis, b->link, (size_t)bytes, limit);
+}
+
+/* This field is the one that arrives. Reading in order asks ahead; a jump takes what is on its way first. */
+static int go_to_field(kvl_redis_blob *b, uint64_t field, kvl_limit *limit)
+{
+    int error = skip(b, b->link->left, limit);
+
+    while (b->next_reply < b->next_ask && b->next_reply != field && (!error || error == ENODATA)) {
+        error = begin_field(b, limit);
+        if (!error)
+            error = skip(b, b->link->left, limit);
+    }
+    if (error && error != ENODATA)
+        return error;
     if (b->next_reply == b->next_ask)
         b->next_reply = b->next_ask = field;
     uint64_t end = kvl_min(field + 1 + AHEAD_FIELDS, n_field_of(b));
-    while (!error && b->next_ask < end)
+    for (error = 0; !error && b->next_ask < end;)
         error = ask_field(b, limit);
-    if (!error)
-        error = take_field(b, limit);
-    if (error)
-        return error;
-    uint64_t whole = kvl_min(KVL_REDIS_FIELD_BYTES, b->bytes - field * KVL_REDIS_FIELD_BYTES);
-    if (b->reply->type == REDIS_REPLY_STRING && (uint64_t)b->reply->len == whole)
-        return 0;
-    freeReplyObject(b->reply); /* it was evicted, or never whole */
-    b->reply = NULL;
-    return ENODATA;
+    return error ? error : begin_field(b, limit);
+}
+
+/* Byte `at` of the blob comes next. */
+static int go_to(kvl_redis_blob *b, uint64_t at, kvl_limit *limit)
+{
+    bool is_ahead = b->link->left && at >= b->at && at - b->at < b->link->left;
+    int error = is_ahead ? 0 : go_to_field(b, at / KVL_REDIS_FIELD_BYTES, limit);
+
+    return error ? error : skip(b, at - b->at, limit);
 }
 
 int kvl_redis_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_t max_ms)
@@ -254,15 +275,16 @@ int kvl_redis_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_t m
         return EINVAL;
     if (at > b->bytes || bytes > b->bytes - at)
         return ENODATA;
-    for (size_t done = 0; done < bytes && !error;) {
-        uint64_t from = at + done, skip = from % KVL_REDIS_FIELD_BYTES;
-
-        error = bring(b, from / KVL_REDIS_FIELD_BYTES, &limit);
+    if (b->link->is_broken)
+        return ENOTCONN;
+    for (size_t done = 0, n; done < bytes && !error; done += n) {
+        n = 0;
+        error = go_to(b, at + done, &limit);
         if (error)
             break;
-        size_t n = kvl_min(bytes - done, (uint64_t)b->reply->len - skip);
-        memcpy((char *)data + done, b->reply->str + skip, n);
-        done += n;
+        n = kvl_min(bytes - done, b->link->left);
+        error = kvl_redis_receive_bytes(b->redis, b->link, (char *)data + done, n, &limit);
+        b->at += n;
     }
     return error;
 }
@@ -320,16 +342,14 @@ int kvl_redis_write(void *blob, const void *data, size_t bytes, uint32_t max_ms)
 /* Are all fields there? A server that is full may have evicted some before the rest came. */
 static int count_fields(kvl_redis_blob *b, kvl_limit *limit)
 {
-    redisReply *reply = NULL;
+    kvl_redis_reply reply;
     int error = ask(b, "HLEN", b->temp, NULL, limit);
     int refused = catch_up(b, 0, limit);
 
     if (!error)
         error = kvl_redis_receive(b->redis, b->link, &reply, limit);
-    if (!error && (reply->type != REDIS_REPLY_INTEGER || (uint64_t)reply->integer != n_field_of(b) + 1))
+    if (!error && (reply.kind != ':' || (uint64_t)reply.number != n_field_of(b) + 1))
         error = ENOSPC;
-    if (reply)
-        freeReplyObject(reply);
     return refused ? refused : error;
 }
 

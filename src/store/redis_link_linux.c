@@ -15,7 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { RECEIVE_BYTES = 256 << 10, HEAD_BYTES = 48 };
+enum { HEAD_BYTES = 48 };
 
 /* ------------------------------------------------------------------------------------------- process and rest */
 
@@ -40,8 +40,7 @@ static void answers(kvl_redis *redis)
         kvl_redis_log(redis, KVLAZY_LOG_INFO, "%s answers again", redis->where);
 }
 
-/* It does not. */
-static void rest(kvl_redis *redis, const char *why)
+void kvl_redis_rest(kvl_redis *redis, const char *why)
 {
     pthread_mutex_lock(&redis->lock);
     bool is_new = redis->rest_ms == 0;
@@ -52,8 +51,7 @@ static void rest(kvl_redis *redis, const char *why)
         kvl_redis_log(redis, KVLAZY_LOG_WARN, "%s: %s; it is left alone for 1 s, then for longer", redis->where, why);
 }
 
-/* Until something can be read, or written. 0, or ETIMEDOUT, and then the link is out of step. */
-static int wait_for(kvl_redis *redis, kvl_redis_link *link, short events, kvl_limit *limit)
+int kvl_redis_wait(kvl_redis *redis, kvl_redis_link *link, short events, kvl_limit *limit)
 {
     struct pollfd poller = {.fd = link->context->fd, .events = events};
 
@@ -63,7 +61,7 @@ static int wait_for(kvl_redis *redis, kvl_redis_link *link, short events, kvl_li
         if (!left_ms) {
             link->is_broken = true;
             if (kvl_limit_is_stalled(limit))
-                rest(redis, "no answer within 200 ms");
+                kvl_redis_rest(redis, "no answer within 200 ms");
             return ETIMEDOUT;
         }
         int n = poll(&poller, 1, (int)left_ms);
@@ -123,7 +121,7 @@ int kvl_redis_send(kvl_redis *redis, kvl_redis_link *link, const kvl_redis_words
             skip_sent(&message, (size_t)n);
             kvl_limit_moved(limit);
         } else if (error == EAGAIN || error == EWOULDBLOCK) {
-            error = wait_for(redis, link, POLLOUT, limit);
+            error = kvl_redis_wait(redis, link, POLLOUT, limit);
             if (error)
                 return error;
         } else if (error != EINTR) {
@@ -132,76 +130,6 @@ int kvl_redis_send(kvl_redis *redis, kvl_redis_link *link, const kvl_redis_words
         }
     }
     return 0;
-}
-
-/* Some more bytes of replies. 0 or errno, and then the link is out of step. */
-static int feed(kvl_redis *redis, kvl_redis_link *link, kvl_limit *limit)
-{
-    ssize_t n = recv(link->context->fd, link->buffer, RECEIVE_BYTES, MSG_DONTWAIT);
-    int error = n < 0 ? errno : 0;
-
-    if (error == EAGAIN || error == EWOULDBLOCK)
-        return wait_for(redis, link, POLLIN, limit);
-    if (error == EINTR)
-        return 0;
-    if (n <= 0) {
-        link->is_broken = true;
-        return error ? error : ECONNRESET;
-    }
-    kvl_limit_moved(limit);
-    if (redisReaderFeed(link->context->reader, link->buffer, (size_t)n) == REDIS_OK)
-        return 0;
-    link->is_broken = true;
-    return ENOMEM;
-}
-
-/* Does what has arrived look like a reply to one of our commands? They are short or a field, and never a list, for
- * which hiredis would take as much memory as its length says. */
-static bool is_plausible(const redisReader *reader)
-{
-    size_t unread_bytes = reader->len - reader->pos;
-
-    if (unread_bytes > KVL_REDIS_FIELD_BYTES + 2 * RECEIVE_BYTES)
-        return false;
-    return reader->ridx >= 0 || !unread_bytes || strchr("+-:$", reader->buf[reader->pos]);
-}
-
-int kvl_redis_receive(kvl_redis *redis, kvl_redis_link *link, redisReply **reply, kvl_limit *limit)
-{
-    void *got = NULL;
-
-    if (link->is_broken)
-        return ENOTCONN;
-    while (!got) {
-        redisReader *reader = link->context->reader;
-
-        if (!is_plausible(reader) || redisReaderGetReply(reader, &got) != REDIS_OK) {
-            link->is_broken = true;
-            rest(redis, "what answers there is no Redis");
-            return EPROTO;
-        }
-        int error = got ? 0 : feed(redis, link, limit);
-        if (error)
-            return error;
-    }
-    redisReply *r = got;
-    if (r->type != REDIS_REPLY_ERROR) {
-        *reply = r;
-        return 0;
-    }
-    int error = kvl_redis_refusal(redis, r->str);
-    freeReplyObject(r);
-    return error;
-}
-
-int kvl_redis_confirm(kvl_redis *redis, kvl_redis_link *link, kvl_limit *limit)
-{
-    redisReply *reply = NULL;
-    int error = kvl_redis_receive(redis, link, &reply, limit);
-
-    if (reply)
-        freeReplyObject(reply);
-    return error;
 }
 
 /* ------------------------------------------------------------------------------------------- connect */
@@ -263,7 +191,7 @@ static kvl_redis_link *new_link(const kvlazy_redis_params *p)
 
     if (!link)
         return NULL;
-    link->buffer = malloc(RECEIVE_BYTES);
+    link->buffer = malloc(KVL_REDIS_BUFFER_BYTES);
     if (link->buffer)
         link->context = p->socket ? redisConnectUnixWithTimeout(p->socket, wait)
                                   : redisConnectWithTimeout(p->host, (int)p->port, wait);
@@ -283,7 +211,6 @@ static int connect_link(kvl_redis *redis, kvl_redis_link **made)
     int error = link->context->err ? ECONNREFUSED : 0;
     if (!error) {
         (void)fcntl(link->context->fd, F_SETFD, FD_CLOEXEC);
-        link->context->reader->maxbuf = 0; /* keeps its buffer from one reply to the next */
         error = introduce(redis, link);
     }
     if (!error) {
@@ -293,7 +220,7 @@ static int connect_link(kvl_redis *redis, kvl_redis_link **made)
     }
     snprintf(why, sizeof why, "%s", link->context->err ? link->context->errstr : strerror(error));
     if (error != ETIMEDOUT) /* which is told already */
-        rest(redis, why);
+        kvl_redis_rest(redis, why);
     kvl_redis_close(link);
     return error;
 }
@@ -351,7 +278,8 @@ int kvl_redis_take(kvl_redis *redis, kvl_redis_link **link)
 
 void kvl_redis_give(kvl_redis *redis, kvl_redis_link *link)
 {
-    bool keep = !link->is_broken && !kvl_redis_in_child(redis);
+    bool is_in_step = !link->is_broken && !link->left && link->begin == link->end;
+    bool keep = is_in_step && !kvl_redis_in_child(redis);
 
     if (keep) {
         pthread_mutex_lock(&redis->lock);

@@ -256,7 +256,8 @@ static void something_listens_and_says_nothing(void **state)
 struct relay {
     int sock;
     const char *to;
-    int wait_ms; /* before each piece that comes from the server */
+    int wait_ms;  /* before each piece that comes from the server */
+    size_t piece; /* at most so many bytes at once; 0: as many as come */
 };
 
 enum { PIECE = 256 << 10 };
@@ -269,11 +270,11 @@ static int pass_on(const struct relay *r, int client, int server)
 
     while (poll(side, 2, -1) > 0)
         for (int i = 0; i < 2; i++) {
-            ssize_t n = side[i].revents ? read(side[i].fd, data, sizeof data) : 1;
+            ssize_t n = side[i].revents ? read(side[i].fd, data, i && r->piece ? r->piece : sizeof data) : 1;
 
             if (n <= 0)
                 return 0;
-            if (side[i].revents && i == 1)
+            if (side[i].revents && i == 1 && r->wait_ms)
                 usleep((useconds_t)r->wait_ms * 1000);
             for (ssize_t at = 0, k; side[i].revents && at < n; at += k) {
                 k = write(side[!i].fd, data + at, (size_t)(n - at));
@@ -312,7 +313,7 @@ static void a_server_that_is_slow(void **state)
     assert_non_null(data);
     start_server(r, NULL);
     snprintf(path, sizeof path, "%s/slow", r->dir);
-    struct relay slow = {listen_at(path), r->socket, 30};
+    struct relay slow = {listen_at(path), r->socket, 30, 0};
     int pid = child(relay, &slow);
     r->params.socket = path;
     open_redis(r);
@@ -327,6 +328,82 @@ static void a_server_that_is_slow(void **state)
     kill(pid, SIGKILL);
     assert_int_equal(end_of_child(pid), 1000 + SIGKILL);
     close(slow.sock);
+    free(data);
+    r->params.socket = r->socket;
+}
+
+/* Lines and strings end anywhere in what arrives at once. */
+static void replies_come_in_pieces(void **state)
+{
+    struct redis_rig *r = *state;
+    char path[300];
+
+    start_server(r, NULL);
+    snprintf(path, sizeof path, "%s/pieces", r->dir);
+    r->params.socket = path;
+    for (size_t piece = 1; piece < 9; piece++) {
+        struct relay relays = {listen_at(path), r->socket, 0, piece};
+        int pid = child(relay, &relays);
+
+        open_redis(r);
+        for (uint32_t i = 1; i < 4; i++) {
+            size_t bytes = 1000 * i + piece;
+
+            assert_int_equal(put_steps(&r->ops, i, bytes, 700), 0);
+            for (size_t step = 90; step < 3000; step += 400)
+                assert_int_equal(get_steps(&r->ops, i, bytes, step), 0);
+            assert_true(has_blob(&r->ops, i));
+            drop(&r->ops, i);
+            assert_false(has_blob(&r->ops, i));
+        }
+        close_redis(r);
+        assert_string_equal(r->log, "");
+        kill(pid, SIGKILL);
+        assert_int_equal(end_of_child(pid), 1000 + SIGKILL);
+        close(relays.sock);
+    }
+    r->params.socket = r->socket;
+}
+
+static int read_foreign(struct redis_rig *r, uint8_t *data, size_t bytes)
+{
+    void *blob;
+    int error = r->ops.open(r->ops.ctx, blob_name(1), 0, &blob);
+
+    if (error)
+        return error;
+    error = r->ops.read(blob, 0, data, bytes, 10000);
+    assert_int_equal(r->ops.close(blob, false), 0);
+    return error;
+}
+
+/* Another program's hash under one of our keys, with strings of any size: a miss, and the connection stays in step. */
+static void foreign_strings_of_any_size(void **state)
+{
+    static const size_t size[] = {0, 1, 23, 24, 25, 508 << 10, (508 << 10) + 1, 3 * MIB};
+    struct redis_rig *r = *state;
+    char *text = malloc(3 * MIB);
+    uint8_t *data = malloc(2 * MIB);
+
+    assert_true(text && data);
+    memset(text, '1', 3 * MIB);
+    start_server(r, NULL);
+    open_redis(r);
+    assert_int_equal(put_blob(&r->ops, 2, MIB), 0);
+    long long id = ask_server(r, "CLIENT ID");
+    for (size_t i = 0; i < N_OF(size); i++)
+        for (size_t k = 0; k < N_OF(size); k++) {
+            ask_server(r, "HSET %s bytes 2000000 0 %b 1 %b 2 %b 3 %b", key_of(1), text, size[i], text, size[k], text,
+                       size[i], text, size[k]);
+            assert_int_equal(read_foreign(r, data, 2 * (508 << 10)),
+                             size[i] == 508 << 10 && size[k] == 508 << 10 ? 0 : ENODATA);
+            ask_server(r, "HSET %s bytes %b", key_of(1), text, size[i]);
+            assert_in_range(read_foreign(r, data, MIB), 1, 200);
+            assert_int_equal(get_blob(&r->ops, 2, MIB), 0);
+        }
+    assert_int_equal(n_said(r, "left alone"), 0);
+    assert_in_range(ask_server(r, "CLIENT ID"), id + 1, id + 2 * (long long)(N_OF(size) * N_OF(size)) + 1);
+    free(text);
     free(data);
 }
 
@@ -420,6 +497,8 @@ int main(void)
         REDIS_TEST(something_else_answers),
         REDIS_TEST(something_listens_and_says_nothing),
         REDIS_TEST(a_server_that_is_slow),
+        REDIS_TEST(replies_come_in_pieces),
+        REDIS_TEST(foreign_strings_of_any_size),
         REDIS_TEST(a_host_that_says_nothing),
         REDIS_TEST(a_cluster_sends_to_another_server),
     };
