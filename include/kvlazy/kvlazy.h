@@ -373,6 +373,10 @@ struct kvlazy_params {
     const void *model_tag;  /* what rows depend on: weights, adapters, types of K and V, RoPE (state.h). A state is
                                read only by a cache of the same tag. Copied. NULL (default): the empty tag */
     size_t model_tag_bytes; /* at most 64 */
+
+    uint64_t page_bytes; /* pages are at most so large: a power of two, of which the largest is taken that the host
+                            grants; at least the host's own. 0 (default): the largest up to 64 KiB that holds no more
+                            than kv_size_initial cells. Not read with KVLAZY_HUGE_PAGES */
 };
 
 /* ------------------------------------------------------------------------------------------------------
@@ -618,6 +622,7 @@ struct kvlazy_stats_info {
     kvlazy_histogram evict;     /* deciding what goes, without on_evict */
     kvlazy_histogram compact;   /* moving cells, a bounded piece of work each */
     uint64_t bookkeeping_bytes; /* the library's own memory: cells, sequences, plans, page bitmaps */
+    uint64_t page_bytes;        /* size of a page, in which all other figures are counted */
 };
 
 /* ------------------------------------------------------------------------------------------------------
@@ -626,7 +631,8 @@ struct kvlazy_stats_info {
 
 /**
  * Sets one option from text.
- *  - Names: kv-size; slot-initial-ctx (or kv-size-initial); slot-shrink-idle-ms (or shrink-idle-ms); budget-bytes.
+ *  - Names: kv-size; slot-initial-ctx (or kv-size-initial); slot-shrink-idle-ms (or shrink-idle-ms); budget-bytes;
+ *    page-bytes.
  *  - Sizes take k, m, g, t, powers of 1024: "4k" is 4096. Times take ms, s, min, h, and are milliseconds without:
  *    "30s" is 30000. 0 keeps its meaning.
  * Fails: EINVAL for an unknown name, and for a negative, overflowing or malformed value; nothing is set. A log line (if
@@ -647,10 +653,11 @@ typedef struct kvlazy_plan_info {
     uint64_t reserved_bytes; /* address space of the tensors, whole pages */
     uint64_t cell_bytes;     /* bytes of one cell's rows in all layers of one stream */
     uint64_t initial_bytes;  /* pages of kv_size_initial cells in every stream: what an idle cache may keep */
-    uint64_t page_bytes;
+    uint64_t page_bytes;     /* see page_bytes of kvlazy_params */
     uint32_t kv_size, kv_size_initial, n_stream, n_seq_max, n_pad;
     uint32_t writable_cells; /* cells per stream writable from the start; 0 instead of kv_size on a host that refuses
                                 the reservation, where cells become writable as they are applied */
+    uint64_t waste_bytes;    /* of initial_bytes, what pages of the host's own size would not take */
 } kvlazy_plan_info;
 
 /**

@@ -43,6 +43,7 @@ static const uint16_t params_end[] = {
     KVL_END(kvlazy_params, host_root),
     KVL_END(kvlazy_params, model_tag),
     KVL_END(kvlazy_params, model_tag_bytes),
+    KVL_END(kvlazy_params, page_bytes),
     0,
 };
 
@@ -51,7 +52,7 @@ static const uint16_t cell_ops_end[] = {
     KVL_END(kvlazy_cell_ops, move), KVL_END(kvlazy_cell_ops, vacate),   0,
 };
 
-_Static_assert(KVL_IS_LAST(kvlazy_params, model_tag_bytes), "a member is not among the ends");
+_Static_assert(KVL_IS_LAST(kvlazy_params, page_bytes), "a member is not among the ends");
 _Static_assert(KVL_IS_LAST(kvlazy_cell_ops, vacate), "a member is not among the ends");
 
 void kvlazy_params_init(kvlazy_params *params)
@@ -141,6 +142,8 @@ static int check_values(const kvlazy_params *p, kvl_log *log)
         return kvl_params_refuse(log, KVLAZY_EINVAL, "flags", p->flags, "unknown flag");
     if (p->n_layer && !p->layers)
         return kvl_params_refuse(log, KVLAZY_EINVAL, "layers", 0, "NULL, but n_layer is not 0");
+    if (p->page_bytes && !kvl_is_pow2(p->page_bytes))
+        return kvl_params_refuse(log, KVLAZY_EINVAL, "page_bytes", p->page_bytes, "must be a power of two");
     if (p->model_tag_bytes > KVL_TAG_BYTES || (p->model_tag_bytes && !p->model_tag))
         return kvl_params_refuse(log, KVLAZY_EINVAL, "model_tag_bytes", p->model_tag_bytes,
                                  "at most 64, with a model_tag");
@@ -257,6 +260,7 @@ static const option options[] = {
     {"slot-shrink-idle-ms", "shrink-idle-ms", parse_ms, UINT32_MAX - 1, offsetof(kvlazy_params, slot_shrink_idle_ms),
      false},
     {"budget-bytes", NULL, parse_size, UINT64_MAX - 1, offsetof(kvlazy_params, budget_bytes), true},
+    {"page-bytes", NULL, parse_size, UINT64_MAX - 1, offsetof(kvlazy_params, page_bytes), true},
 };
 enum { N_OPTION = sizeof options / sizeof *options };
 

@@ -21,6 +21,7 @@ typedef struct kvl_row_state {
 typedef struct kvl_rows {
     kvl_geometry geometry; /* of all tensors, with their arenas */
     kvlazy_arena own;      /* the tensors that the library laid out */
+    kvl_page page;         /* of all arenas */
     const kvlazy_mem *mem;
     kvl_row_state *stream; /* [n_stream] */
     bool commits_ahead;    /* pages are made present before they are written */

@@ -93,6 +93,8 @@ void rig_adopt(struct rig *rig)
         if (p->layers[i].v_row_bytes)
             ok(kvlazy_v(rig->cache, p->layers[i].id, &rig->tensor[rig->n_tensor++]));
     }
+    if (p->mem != &rig->fake.table) /* a host of its own says what a page is */
+        rig->fake.page = (size_t)stats(rig).page_bytes;
     rig_follows(rig);
 }
 

@@ -15,11 +15,17 @@ typedef struct rig {
 
 static const size_t page_sizes[] = {4096, 16384, 65536};
 
+/* The page that the host of a rig grants. */
+static kvl_page page_of(const rig *r)
+{
+    return kvl_page_choose(&r->fake.table, r->fake.page);
+}
+
 static void open_rig(rig *r, size_t page_bytes, uint64_t n_page)
 {
     fake_init(&r->fake);
     r->fake.page = page_bytes;
-    assert_int_equal(kvl_arena_init(&r->arena, &r->fake.table, n_page * page_bytes, 0, NULL, 0), KVLAZY_OK);
+    assert_int_equal(kvl_arena_init(&r->arena, &r->fake.table, n_page * page_bytes, page_of(r), 0, NULL, 0), KVLAZY_OK);
     fake_forget(&r->fake);
 }
 
@@ -191,7 +197,7 @@ static void dirty_hosts_read_zero(void **state)
         fake_init(&r.fake);
         r.fake.dirty_reserve = dirty[i][0];
         r.fake.lazy_decommit = dirty[i][1];
-        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, sizeof zeros, 0, NULL, 0), KVLAZY_OK);
+        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, sizeof zeros, page_of(&r), 0, NULL, 0), KVLAZY_OK);
         assert_memory_equal(r.arena.base, zeros, sizeof zeros);
         assert_int_equal(want(&r, 0, 4 * 4096), KVLAZY_OK);
         memset(r.arena.base, 0x55, 4 * 4096);
@@ -211,7 +217,7 @@ static void a_refused_reservation_holds_nothing(void **state)
 
         fake_init(&r.fake);
         fake_fail(&r.fake, FAKE_RESERVE, n);
-        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, 4096, 0, NULL, 0), KVLAZY_ENOMEM);
+        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, 4096, page_of(&r), 0, NULL, 0), KVLAZY_ENOMEM);
         assert_null(r.arena.base);
         close_rig(&r);
     }
@@ -251,10 +257,11 @@ static void open_blocks(rig *r, size_t page_bytes, uint32_t flags)
     fake_complete(&r->fake);
     r->fake.page = page_bytes;
     r->fake.huge_page = 4 * page_bytes;
+    kvl_page page = flags & KVLAZY_RESERVE_HUGE_PAGES ? kvl_page_huge(&r->fake.table) : page_of(r);
     r->fake.charge_limit_bytes = 30 * unit;
     for (uint64_t i = 0; i < BLOCKS; i++)
         block[i] = (kvl_span){i * BLOCK_PAGES * unit, (i + 1) * BLOCK_PAGES * unit};
-    assert_int_equal(kvl_arena_init(&r->arena, &r->fake.table, BLOCKS * BLOCK_PAGES * unit, flags, block, BLOCKS),
+    assert_int_equal(kvl_arena_init(&r->arena, &r->fake.table, BLOCKS * BLOCK_PAGES * unit, page, flags, block, BLOCKS),
                      KVLAZY_OK);
     assert_int_equal(r->arena.n_block, BLOCKS);
     assert_int_equal(kvl_pages_bytes(&r->arena, 1), unit);
@@ -352,7 +359,8 @@ static double release_seconds(uint64_t n_block)
     fake_init(&r.fake);
     fake_complete(&r.fake);
     r.fake.charge_limit_bytes = n_block * PAGES * 4096 - 1;
-    assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, n_block * PAGES * 4096, 0, block, (uint32_t)n_block), 0);
+    assert_int_equal(
+        kvl_arena_init(&r.arena, &r.fake.table, n_block * PAGES * 4096, page_of(&r), 0, block, (uint32_t)n_block), 0);
     for (uint64_t i = 0; i + 1 < n_block; i += 2)
         assert_int_equal(want(&r, block[i].begin, block[i].begin + 1), KVLAZY_OK);
     clock_t from = clock();
@@ -395,7 +403,8 @@ static void no_frontier_without_blocks(void **state)
         if (i)
             fake_complete(&r.fake);
         r.fake.charge_limit_bytes = 10 * 4096;
-        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, 100 * 4096, 0, &block, i ? 0 : 1), KVLAZY_ENOMEM);
+        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, 100 * 4096, page_of(&r), 0, &block, i ? 0 : 1),
+                         KVLAZY_ENOMEM);
         close_rig(&r);
     }
 }
@@ -411,7 +420,7 @@ static void huge_pages_go_whole(void **state)
     fake_init(&r.fake);
     fake_complete(&r.fake);
     assert_int_equal(
-        kvl_arena_init(&r.arena, &r.fake.table, (UINT64_C(5) << 21) + 4096, KVLAZY_RESERVE_HUGE_PAGES, NULL, 0),
+        kvl_arena_init(&r.arena, &r.fake.table, (UINT64_C(5) << 21) + 4096, kvl_page_huge(&r.fake.table), 0, NULL, 0),
         KVLAZY_OK);
     assert_int_equal((uintptr_t)r.arena.base % (2 << 20), 0);
     assert_int_equal(r.arena.n_page, 6);

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which pages a cache gets on a host that grants some sizes and not others, what is said where it is not the size that
+ * was asked for, and what follows: tensors and arenas begin on such pages, and these come and go as a whole.
+ */
+#include "support.h"
+#include "unit.h"
+
+#include <kvlazy/arena.h>
+
+#include <stdio.h>
+#include <string.h>
+
+enum { HOST = 4096, KIB = 1024 };
+
+static kvlazy_plan_info plan_of(struct rig *r)
+{
+    kvlazy_plan_info plan = {.struct_size = sizeof plan};
+
+    ok(kvlazy_plan(&r->params, &plan));
+    return plan;
+}
+
+/* A host of 4 KiB that grants one size without advice and one with it. */
+static void grants(struct rig *r, size_t any_page, size_t advised_page)
+{
+    fake_grant(&r->fake, any_page ? any_page : HOST, false);
+    r->fake.advised_page = advised_page;
+}
+
+static int setting(void *ctx, size_t page_bytes, char *text, size_t text_bytes)
+{
+    (void)ctx;
+    snprintf(text, text_bytes, "set pages-%zuk", page_bytes / KIB);
+    return 1;
+}
+
+static const size_t rows_2048[1][2] = {{2048, 2048}};
+
+static void the_best_that_is_granted(void **state)
+{
+    static const struct {
+        size_t any, advised;  /* KiB that the host grants */
+        uint64_t asked, want; /* KiB */
+    } rows[] = {
+        {0, 0, 0, 4},      {0, 64, 0, 64},        {64, 0, 0, 64},       {64, 64, 0, 64},    {32, 64, 0, 64},
+        {16, 2048, 0, 16}, {0, 2048, 0, 4},       {2048, 0, 0, 4},      {2048, 2048, 0, 4}, {0, 128, 0, 4},
+        {0, 64, 4, 4},     {0, 64, 1, 4},         {0, 64, 64, 64},      {0, 64, 128, 64},   {16, 64, 32, 16},
+        {0, 0, 64, 4},     {0, 2048, 2048, 2048}, {64, 2048, 1024, 64}, {0, 128, 128, 128},
+    };
+    struct rig *r = *state;
+
+    rig_rows(r, 1, rows_2048);
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        grants(r, rows[i].any * KIB, rows[i].advised * KIB);
+        r->params.page_bytes = rows[i].asked * KIB;
+        assert_int_equal(plan_of(r).page_bytes, rows[i].want * KIB);
+    }
+}
+
+/* Naive: advice where the host grants the same without. It then compacts memory inside the fault. */
+static void no_advice_where_the_host_grants_as_much(void **state)
+{
+    static const struct {
+        size_t any, advised;
+        uint32_t flags;
+    } rows[] = {{64, 64, KVLAZY_RESERVE_ANY_PAGES},
+                {32, 64, KVLAZY_RESERVE_HUGE_PAGES},
+                {0, 0, 0},
+                {64, 0, KVLAZY_RESERVE_ANY_PAGES}};
+    struct rig *r = *state;
+
+    rig_rows(r, 1, rows_2048);
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        const uint32_t sizes = KVLAZY_RESERVE_ANY_PAGES | KVLAZY_RESERVE_HUGE_PAGES;
+
+        grants(r, rows[i].any * KIB, rows[i].advised * KIB);
+        ok(kvlazy_create(&r->params, &r->cache));
+        uint32_t flags = 0;
+        for (int m = 0; m < FAKE_MAPS; m++)
+            flags |= r->fake.map[m].flags;
+        assert_int_equal(flags & sizes, rows[i].flags);
+        kvlazy_destroy(r->cache);
+        r->cache = NULL;
+    }
+}
+
+static void a_page_wastes_no_more_than_idle_cells(void **state)
+{
+    static const size_t small[1][2] = {{34, 2048}};
+    struct rig *r = *state;
+
+    r->params.kv_size = 8192;
+    grants(r, 16 * KIB, 64 * KIB);
+    rig_rows(r, 1, rows_2048);
+    r->params.kv_size_initial = 32;
+    assert_int_equal(plan_of(r).page_bytes, 64 * KIB);
+    r->params.kv_size_initial = 31;
+    assert_int_equal(plan_of(r).page_bytes, 16 * KIB);
+    r->params.kv_size_initial = 7;
+    assert_int_equal(plan_of(r).page_bytes, HOST);
+    r->params.page_bytes = 64 * KIB; /* named, it is taken */
+    assert_int_equal(plan_of(r).page_bytes, 64 * KIB);
+    r->params.page_bytes = 0;
+
+    rig_rows(r, 1, small); /* the smallest row decides */
+    r->params.kv_size_initial = 512;
+    assert_int_equal(plan_of(r).page_bytes, 16 * KIB);
+    r->params.kv_size_initial = 2048;
+    assert_int_equal(plan_of(r).page_bytes, 64 * KIB);
+    rig_rows(r, 1, rows_2048); /* an element of a channel is a row of 2 bytes */
+    r->layers[0].v_channels = 1024;
+    assert_int_equal(plan_of(r).page_bytes, HOST);
+}
+
+static void plan_says_what_pages_waste(void **state)
+{
+    struct rig *r = *state;
+
+    rig_rows(r, 1, rows_2048);
+    r->params.kv_size = 1024;
+    r->params.kv_size_initial = 33;
+    grants(r, 0, 0);
+    assert_int_equal(plan_of(r).initial_bytes, 2 * 68 * KIB);
+    assert_int_equal(plan_of(r).waste_bytes, 0);
+    grants(r, 0, 64 * KIB);
+    assert_int_equal(plan_of(r).initial_bytes, 2 * 128 * KIB);
+    assert_int_equal(plan_of(r).waste_bytes, 2 * 60 * KIB);
+}
+
+static void a_size_that_is_not_granted_is_told(void **state)
+{
+    struct rig *r = *state;
+
+    rig_rows(r, 1, rows_2048);
+    grants(r, 0, 0);
+    r->fake.table.why_not_granted = setting;
+    r->params.page_bytes = 64 * KIB;
+    rig_open(r);
+    assert_non_null(strstr(r->log, "1:kv: page_bytes 65536 is not granted, 4096 is: set pages-64k\n"));
+    assert_non_null(strstr(r->log, ", pages of 4 KiB\n"));
+}
+
+static void what_is_granted_is_not_told(void **state)
+{
+    struct rig *r = *state;
+
+    rig_rows(r, 1, rows_2048);
+    grants(r, 0, 64 * KIB);
+    r->fake.table.why_not_granted = setting;
+    r->params.page_bytes = 64 * KIB;
+    rig_open(r);
+    assert_null(strstr(r->log, "1:"));
+    assert_non_null(strstr(r->log, ", pages of 64 KiB\n"));
+    assert_int_equal(stats(r).page_bytes, 64 * KIB);
+}
+
+static void a_page_is_a_power_of_two(void **state)
+{
+    struct rig *r = *state;
+    kvlazy_plan_info plan = {.struct_size = sizeof plan};
+
+    r->params.page_bytes = 48 * KIB;
+    expect(kvlazy_create(&r->params, &r->cache), KVLAZY_EINVAL);
+    expect(kvlazy_plan(&r->params, &plan), KVLAZY_EINVAL);
+    assert_non_null(strstr(r->log, "page_bytes = 49152: must be a power of two"));
+}
+
+static void huge_pages_are_of_the_size_that_they_always_had(void **state)
+{
+    struct rig *r = *state;
+
+    fake_complete(&r->fake);
+    grants(r, 64 * KIB, 64 * KIB);
+    r->params.flags = KVLAZY_HUGE_PAGES;
+    r->params.page_bytes = 64 * KIB;
+    assert_int_equal(plan_of(r).page_bytes, 2048 * KIB);
+    assert_null(strstr(r->log, "1:"));
+}
+
+/* Naive: 4 KiB of a page of 64 go back. The host then has no more than before. */
+static void a_page_comes_and_goes_whole(void **state)
+{
+    struct rig *r = *state;
+
+    rig_rows(r, 1, rows_2048);
+    r->params.kv_size = 1024;
+    grants(r, 0, 64 * KIB);
+    rig_open(r);
+    r->fake.page = 64 * KIB; /* the fake holds every range against it */
+    ok(turn(r, 0, 0, 1));
+    assert_int_equal(stats(r).touched_bytes, 2 * 64 * KIB);
+    for (int t = 0; t < 2; t++) {
+        assert_int_equal((uintptr_t)r->tensor[t].data % (64 * KIB), 0);
+        assert_int_equal(fake_committed(&r->fake, r->tensor[t].data, 1024 * 2048), 64 * KIB);
+        assert_int_equal(r->tensor[t].stream_stride, 1024 * 2048); /* packed as ever */
+    }
+    ok(turn(r, 0, 1, 99));
+    assert_int_equal(stats(r).touched_bytes, 2 * 4 * 64 * KIB);
+    ok(kvlazy_seq_rm(r->cache, 0, 33, -1)); /* one row of the second page stays */
+    ok(kvlazy_trim(r->cache, 0));
+    assert_int_equal(stats(r).touched_bytes, 2 * 2 * 64 * KIB);
+    assert_int_equal(stats(r).released_bytes, 2 * 2 * 64 * KIB);
+    assert_true(cells_zero(r, 0, 33, 100));
+    sound(r);
+}
+
+/* ---- arenas of the engine's ---- */
+
+static void an_arena_has_the_same_pages(void **state)
+{
+    struct rig *r = *state;
+    kvlazy_arena *arena;
+    void *base;
+
+    grants(r, 0, 64 * KIB);
+    assert_int_equal(kvlazy_page_bytes(&r->fake.table), 64 * KIB);
+    ok(kvlazy_arena_create(&r->fake.table, 100 * KIB, &arena, &base));
+    assert_int_equal((uintptr_t)base % (64 * KIB), 0);
+    ok(kvlazy_arena_destroy(arena));
+    grants(r, 0, 2048 * KIB); /* larger than is worth it */
+    assert_int_equal(kvlazy_page_bytes(&r->fake.table), HOST);
+    grants(r, 16 * KIB, 0);
+    assert_int_equal(kvlazy_page_bytes(&r->fake.table), 16 * KIB);
+    r->fake.table.granted = NULL; /* how an embedder says that it wants none of it */
+    assert_int_equal(kvlazy_page_bytes(&r->fake.table), HOST);
+}
+
+/* Part of a cache lies in an arena: its other part has the pages of the arena, whatever was asked for. */
+static void a_cache_has_the_pages_of_its_arena(void **state)
+{
+    struct rig *r = *state;
+    kvlazy_tensor k = {.cell_stride = 2048, .stream_stride = 2048 * 512, .row_bytes = 2048};
+    kvlazy_arena *arena;
+
+    rig_rows(r, 1, rows_2048);
+    grants(r, 0, 64 * KIB);
+    ok(kvlazy_arena_create(&r->fake.table, 2048 * 512, &arena, &k.data));
+    r->layers[0].k = &k;
+    r->layers[0].arena = arena;
+    assert_int_equal(plan_of(r).page_bytes, 64 * KIB);
+    assert_null(strstr(r->log, "1:"));
+    r->params.page_bytes = HOST;
+    rig_open(r);
+    assert_non_null(strstr(r->log, "1:kv: page_bytes 4096 is not taken: the arena of a layer has pages of 65536\n"));
+    r->fake.page = 64 * KIB;
+    assert_int_equal((uintptr_t)r->tensor[1].data % (64 * KIB), 0);
+    ok(turn(r, 0, 0, 40));
+    assert_int_equal(stats(r).touched_bytes, 2 * 2 * 64 * KIB);
+    sound(r);
+    rig_forgets(r);
+    kvlazy_destroy(r->cache);
+    r->cache = NULL;
+    assert_int_equal(r->fake.committed_bytes, 0);
+    ok(kvlazy_arena_destroy(arena));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(the_best_that_is_granted),
+        RIG_TEST(no_advice_where_the_host_grants_as_much),
+        RIG_TEST(a_page_wastes_no_more_than_idle_cells),
+        RIG_TEST(plan_says_what_pages_waste),
+        RIG_TEST(a_size_that_is_not_granted_is_told),
+        RIG_TEST(what_is_granted_is_not_told),
+        RIG_TEST(a_page_is_a_power_of_two),
+        RIG_TEST(huge_pages_are_of_the_size_that_they_always_had),
+        RIG_TEST(a_page_comes_and_goes_whole),
+        RIG_TEST(an_arena_has_the_same_pages),
+        RIG_TEST(a_cache_has_the_pages_of_its_arena),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
