@@ -118,6 +118,14 @@ void kvl_arena_discard(kvlazy_arena *arena, kvl_span bytes);
 /* Bytes of pages [first, end) in RAM, as the host says. */
 uint64_t kvl_arena_resident(const kvlazy_arena *arena, uint64_t first, uint64_t end);
 
+/* Gives back the gathered pages, of which none is touched, before they are committed. They stay gathered. What the host
+ * refuses is as it was. */
+static inline void kvl_arena_give_gathered(kvlazy_arena *arena)
+{
+    for (size_t i = 0; i < arena->n_range; i++)
+        i += arena->mem.decommit(arena->mem.ctx, arena->range + i, arena->n_range - i);
+}
+
 static inline uint64_t kvl_page_floor(const kvlazy_arena *arena, uint64_t byte)
 {
     return byte >> arena->page_shift;

@@ -310,3 +310,15 @@ uint64_t kvl_geometry_cover_bytes(const kvl_geometry *g, uint32_t n_cell, uint64
     }
     return bytes;
 }
+
+uint32_t kvl_geometry_cells_beside(const kvl_geometry *g, uint32_t stream, uint32_t cell)
+{
+    uint64_t least = g->kv_size - 1 - cell;
+
+    for (const kvl_tensor *t = g->tensor; t < g->tensor + g->n_host; t++) {
+        uint64_t end = kvl_lane_span(t, t->offset + stream * t->stream_stride, cell, cell + 1).end;
+
+        least = kvl_min(least, (page_up(g, end) - end) / t->cell_stride);
+    }
+    return (uint32_t)least;
+}

@@ -205,6 +205,89 @@ static void a_page_comes_and_goes_whole(void **state)
     sound(r);
 }
 
+/* Naive: 32 cells ahead, and so a page more in every tensor, which a short answer never reaches. */
+static void decode_takes_a_page_when_it_gets_there(void **state)
+{
+    struct rig *r = *state;
+
+    rig_rows(r, 1, rows_2048);
+    r->params.kv_size = 1024;
+    grants(r, 0, 64 * KIB);
+    rig_open(r);
+    r->fake.page = 64 * KIB;
+    for (kvlazy_pos at = 0; at < 100; at++) {
+        fake_forget(&r->fake);
+        ok(turn(r, 0, at, 1));
+        assert_int_equal(r->fake.n_call[FAKE_COMMIT], at % 32 == 0);
+        assert_int_equal(stats(r).touched_bytes, 2 * 64 * KIB * ((uint64_t)at / 32 + 1));
+    }
+    sound(r);
+}
+
+/* ---- what was read before it was written ---- */
+
+/* What the host was asked in one turn of a token that reads so many cells: the bytes given back before the commit. */
+static size_t given_before_commit(struct rig *r, kvlazy_pos at, uint32_t n_kv)
+{
+    size_t bytes = 0;
+
+    fake_forget(&r->fake);
+    ok(kvlazy_init_batch(r->cache));
+    ok(put(r, 0, at, 1));
+    assert_int_equal(kvlazy_n_kv(r->cache, &r->slot[0]), n_kv);
+    ok(kvlazy_end_batch(r->cache));
+    for (size_t i = 0; i < r->fake.n_log && r->fake.log[i].kind != FAKE_COMMIT; i++)
+        bytes += r->fake.log[i].kind == FAKE_DECOMMIT ? r->fake.log[i].bytes : 0;
+    assert_int_equal(r->fake.n_call[FAKE_COMMIT], 1);
+    return bytes;
+}
+
+/* Naive: the block holds pages of zeros, which attention read, and no larger page comes there ever. */
+static void what_was_read_goes_before_it_is_written(void **state)
+{
+    struct rig *r = *state;
+
+    rig_rows(r, 1, rows_2048);
+    r->params.kv_size = 1024;
+    grants(r, 64 * KIB, 0);
+    rig_open(r);
+    r->fake.page = 64 * KIB;
+    assert_int_equal(given_before_commit(r, 0, 256), 0); /* nothing was read yet */
+    for (kvlazy_pos at = 1; at < 32; at++)
+        ok(turn(r, 0, at, 1));
+    uint64_t released_bytes = stats(r).released_bytes;
+    assert_int_equal(given_before_commit(r, 32, 256), 2 * 64 * KIB);
+    assert_int_equal(stats(r).released_bytes, released_bytes); /* nothing that counts */
+    assert_int_equal(stats(r).n_os_refusal, 0);
+    for (kvlazy_pos at = 33; at < 64; at++)
+        ok(turn(r, 0, at, 1));
+    r->fake.refuse_decommit = true; /* then it is slower, and no more */
+    assert_true(given_before_commit(r, 64, 256) > 0);
+    r->fake.refuse_decommit = false;
+    assert_int_equal(stats(r).n_os_refusal, 0);
+    sound(r);
+    ok(turn(r, 0, 65, 255)); /* past all that was read: the host is not bothered */
+    for (kvlazy_pos at = 320; at < 352; at++)
+        ok(turn(r, 0, at, 1));
+    fake_forget(&r->fake);
+    ok(turn(r, 0, 352, 1));
+    assert_int_equal(r->fake.n_call[FAKE_DECOMMIT], 0);
+    sound(r);
+}
+
+static void pages_of_the_hosts_own_do_not(void **state)
+{
+    struct rig *r = *state;
+
+    rig_rows(r, 1, rows_2048);
+    r->params.kv_size = 1024;
+    rig_open(r);
+    assert_int_equal(given_before_commit(r, 0, 256), 0);
+    ok(turn(r, 0, 1, 1));
+    assert_int_equal(given_before_commit(r, 2, 256), 0);
+    sound(r);
+}
+
 /* ---- arenas of the engine's ---- */
 
 static void an_arena_has_the_same_pages(void **state)
@@ -255,6 +338,46 @@ static void a_cache_has_the_pages_of_its_arena(void **state)
     ok(kvlazy_arena_destroy(arena));
 }
 
+/* Bytes of the engine's between rows stay, and so does a page that has some: it is not given back before it is written.
+ * In a tensor without any it is. */
+static void bytes_of_the_engine_stay(void **state)
+{
+    for (int padded = 0; padded < 2; padded++) {
+        struct rig *r = rig_new();
+        kvlazy_tensor k = {.row_bytes = 2048};
+        kvlazy_arena *arena;
+
+        k.cell_stride = padded ? 2112 : 2048;
+        k.stream_stride = 512 * k.cell_stride;
+        rig_rows(r, 1, rows_2048);
+        r->layers[0].v_row_bytes = 0;
+        grants(r, 64 * KIB, 0);
+        ok(kvlazy_arena_create(&r->fake.table, k.stream_stride, &arena, &k.data));
+        r->layers[0].k = &k;
+        r->layers[0].arena = arena;
+        rig_open(r);
+        r->fake.page = 64 * KIB;
+        for (uint32_t i = 0; padded && i < 512; i++)
+            memset((char *)k.data + i * k.cell_stride + 2048, 0x33, 64);
+        ok(kvlazy_init_batch(r->cache));
+        ok(put(r, 0, 0, 20));
+        assert_int_equal(kvlazy_n_kv(r->cache, &r->slot[0]), 256);
+        ok(kvlazy_end_batch(r->cache));
+        fake_forget(&r->fake);
+        ok(turn(r, 0, 20, 200));
+        assert_int_equal(r->fake.n_call[FAKE_DECOMMIT], !padded);
+        for (uint32_t i = 0; padded && i < 512; i++)
+            assert_int_equal(((unsigned char *)k.data)[i * k.cell_stride + 2048], 0x33);
+        sound(r);
+        rig_forgets(r);
+        kvlazy_destroy(r->cache);
+        r->cache = NULL;
+        ok(kvlazy_arena_destroy(arena));
+        rig_free(r);
+    }
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,8 +390,12 @@ int main(void)
         RIG_TEST(a_page_is_a_power_of_two),
         RIG_TEST(huge_pages_are_of_the_size_that_they_always_had),
         RIG_TEST(a_page_comes_and_goes_whole),
+        RIG_TEST(decode_takes_a_page_when_it_gets_there),
+        RIG_TEST(what_was_read_goes_before_it_is_written),
+        RIG_TEST(pages_of_the_hosts_own_do_not),
         RIG_TEST(an_arena_has_the_same_pages),
         RIG_TEST(a_cache_has_the_pages_of_its_arena),
+        cmocka_unit_test(bytes_of_the_engine_stay),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
