@@ -231,8 +231,8 @@ KVLAZY_API int kvlazy_prepare_restore(kvlazy_cache *cache, const kvlazy_ubatch *
  *  - Pages that are not there yet are made present in one call for all tensors, so that writing does not fault.
  *  - While a stream decodes steadily, one token a batch, up to 32 cells more, of at most 4 MiB, are made ready.
  *    These count as touched, and go back like any free page.
- *  - Not so with KVLAZY_NO_COMMIT_AHEAD, on a host with several memory nodes (a page should belong to the thread that
- *    writes it), and where all memory is locked.
+ *  - Not so where faults are cheaper (n_writer of kvlazy_params), with KVLAZY_NO_COMMIT_AHEAD, on a host with several
+ *    memory nodes (a page should belong to the thread that writes it), and where all memory is locked.
  *
  * Fails: no token was put anywhere, and the batch stays open.
  *  - EINVAL: no batch is open; the slot is stale, foreign, of another batch, or applied already; the ubatch is another
@@ -299,6 +299,7 @@ enum {
     KVLAZY_HUGE_PAGES = 1u << 2,       /* pages are huge ones (2 MiB), each given back only as a whole */
     KVLAZY_NO_COMMIT_AHEAD = 1u << 3,  /* apply_ubatch leaves the first touch to the writing threads */
     KVLAZY_CELLS_ANY_THREAD = 1u << 4, /* the functions of cell_ops may be called on any thread (engine_cells.h) */
+    KVLAZY_COMMIT_AHEAD = 1u << 5,     /* apply_ubatch makes pages present where the host can, cheaper or not */
 };
 
 /** Levels of a log line. */
@@ -377,6 +378,9 @@ struct kvlazy_params {
     uint64_t page_bytes; /* pages are at most so large: a power of two, of which the largest is taken that the host
                             grants; at least the host's own. 0 (default): the largest up to 64 KiB that holds no more
                             than kv_size_initial cells. Not read with KVLAZY_HUGE_PAGES */
+    uint32_t n_writer;   /* threads that write rows at the same time, as a hint. With it, and with pages larger than the
+                            host's own, kvlazy_create tries out a few pages, and apply_ubatch makes pages present only
+                            where that is cheaper than the faults of so many threads. 0 (default): not known */
 };
 
 /* ------------------------------------------------------------------------------------------------------
@@ -623,6 +627,7 @@ struct kvlazy_stats_info {
     kvlazy_histogram compact;   /* moving cells, a bounded piece of work each */
     uint64_t bookkeeping_bytes; /* the library's own memory: cells, sequences, plans, page bitmaps */
     uint64_t page_bytes;        /* size of a page, in which all other figures are counted */
+    uint64_t commits_ahead;     /* 1: apply_ubatch makes pages present; 0: they come when they are written */
 };
 
 /* ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #include "core/paging.h"
 #include "base/policy.h"
 #include "memory/arena.h"
+#include "memory/pace.h"
 
 #include <inttypes.h>
 
@@ -57,4 +58,23 @@ int kvl_paging_choose(const kvlazy_params *p, kvl_page *page, kvl_log *log)
     if (!huge && (p->page_bytes > page->bytes || (a && p->page_bytes && p->page_bytes < page->bytes)))
         say_other(p, *page, a != NULL, log);
     return KVLAZY_OK;
+}
+
+/* A call for pages of the host's own is the usual way: only what is known of the writing threads can speak against it.
+ */
+static bool is_open(const kvlazy_params *p, kvl_page page)
+{
+    return !(p->flags & KVLAZY_COMMIT_AHEAD) && p->n_layer && (page.flags || p->n_writer);
+}
+
+bool kvl_paging_commits_ahead(const kvlazy_params *p, kvl_page page)
+{
+    uint32_t never = KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED | KVLAZY_HOST_FAULTS;
+    kvl_pace pace;
+
+    if ((p->flags & KVLAZY_NO_COMMIT_AHEAD) || (kvl_host_traits(p->mem) & never))
+        return false;
+    if (!is_open(p, page) || !kvl_pace_try(p->mem, page, &pace))
+        return true;
+    return kvl_policy_ahead_pays(pace.commit_ns, pace.write_ns, pace.fault_ns, p->n_writer);
 }

@@ -14,4 +14,8 @@
  * Returns KVLAZY_EINVAL with a line, where the host's table names no page. */
 int kvl_paging_choose(const kvlazy_params *params, kvl_page *page, kvl_log *log);
 
+/* Returns whether pages are to be made present before they are written: where the parameters leave it open, the host
+ * can, and it is the cheaper way. */
+bool kvl_paging_commits_ahead(const kvlazy_params *params, kvl_page page);
+
 #endif

@@ -224,6 +224,96 @@ static void decode_takes_a_page_when_it_gets_there(void **state)
     sound(r);
 }
 
+/* ---- ahead, or by faults ---- */
+
+/* A clock that goes by what the host is asked. A trial looks at it once before, and then around three things: a write
+ * that faults, a call, and a write that does not. */
+static struct slow {
+    struct fake_mem *fake;
+    uint64_t now_ns, commit_ns, fault_ns, n_look;
+} slow;
+
+static uint64_t slow_now_ns(void *ctx)
+{
+    (void)ctx;
+    slow.now_ns += slow.n_look++ % 6 == 2 ? slow.fault_ns : 0;
+    return slow.now_ns;
+}
+
+static int slow_commit(void *ctx, const kvlazy_range *range, size_t n_range)
+{
+    slow.now_ns += slow.commit_ns;
+    return slow.fake->table.commit(ctx, range, n_range);
+}
+
+static void the_cheaper_way_is_taken(void **state)
+{
+    static const struct {
+        uint64_t commit_ns, fault_ns;
+        uint32_t n_writer;
+        size_t page;
+        uint32_t flags;
+        uint64_t ahead;
+    } rows[] = {
+        {100, 150, 0, 64 * KIB, 0, 1},
+        {200, 150, 0, 64 * KIB, 0, 0},
+        {100, 150, 2, 64 * KIB, 0, 0},
+        {100, 150, 2, HOST, 0, 0},
+        {100, 150, 1, HOST, 0, 1},
+        {200, 150, 0, HOST, 0, 1}, /* as ever */
+        {200, 150, 0, 64 * KIB, KVLAZY_COMMIT_AHEAD, 1},
+        {100, 150, 1, 64 * KIB, KVLAZY_NO_COMMIT_AHEAD, 0},
+    };
+    struct rig *r = *state;
+    kvlazy_mem table;
+
+    rig_rows(r, 1, rows_2048);
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        grants(r, rows[i].page, 0);
+        table = r->fake.table;
+        table.now_ns = slow_now_ns;
+        table.commit = slow_commit;
+        slow = (struct slow){&r->fake, 1, rows[i].commit_ns, rows[i].fault_ns, 0};
+        r->params.mem = &table;
+        r->params.n_writer = rows[i].n_writer;
+        r->params.flags = rows[i].flags;
+        ok(kvlazy_create(&r->params, &r->cache));
+        assert_int_equal(stats(r).commits_ahead, rows[i].ahead);
+        assert_int_equal(stats(r).touched_bytes, 0);
+        assert_int_equal(r->fake.committed_bytes, 0); /* what was tried out is gone */
+        kvlazy_destroy(r->cache);
+        r->cache = NULL;
+    }
+    r->params.flags = KVLAZY_COMMIT_AHEAD | KVLAZY_NO_COMMIT_AHEAD;
+    expect(kvlazy_create(&r->params, &r->cache), KVLAZY_EINVAL);
+}
+
+/* Naive: create fails where trying fails. */
+static void a_host_that_refuses_the_trial(void **state)
+{
+    struct rig *r = *state;
+    kvlazy_mem table;
+
+    rig_rows(r, 1, rows_2048);
+    for (int n = 1; n < 12; n++)
+        for (int kind = 0; kind < 3; kind++) {
+            static const enum fake_kind kinds[] = {FAKE_RESERVE, FAKE_COMMIT, FAKE_DECOMMIT};
+
+            grants(r, 64 * KIB, 0);
+            table = r->fake.table;
+            table.now_ns = slow_now_ns;
+            slow = (struct slow){&r->fake, 1, 1, 2, 0};
+            r->params.mem = &table;
+            fake_fail(&r->fake, kinds[kind], n);
+            int status = kvlazy_create(&r->params, &r->cache);
+            assert_true(status == KVLAZY_OK || (status == KVLAZY_ENOMEM && kind == 0));
+            fake_fail(&r->fake, FAKE_ANY, 0);
+            kvlazy_destroy(r->cache);
+            r->cache = NULL;
+            assert_int_equal(fake_mappings(&r->fake), 0);
+        }
+}
+
 /* ---- what was read before it was written ---- */
 
 /* What the host was asked in one turn of a token that reads so many cells: the bytes given back before the commit. */
@@ -393,6 +483,8 @@ int main(void)
         RIG_TEST(decode_takes_a_page_when_it_gets_there),
         RIG_TEST(what_was_read_goes_before_it_is_written),
         RIG_TEST(pages_of_the_hosts_own_do_not),
+        RIG_TEST(the_cheaper_way_is_taken),
+        RIG_TEST(a_host_that_refuses_the_trial),
         RIG_TEST(an_arena_has_the_same_pages),
         RIG_TEST(a_cache_has_the_pages_of_its_arena),
         cmocka_unit_test(bytes_of_the_engine_stay),

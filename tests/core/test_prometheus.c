@@ -237,7 +237,7 @@ static void read_all(const char *from, const char *cache)
             assert_true(rd.last_le == 1e300);
         }
     }
-    assert_int_equal(rd.n_seen, 18);
+    assert_int_equal(rd.n_seen, 19);
 }
 
 static void the_text_is_an_exposition(void **state)

@@ -79,6 +79,7 @@ static const struct member params_members[] = {
     MEMBER(kvlazy_params, model_tag),
     MEMBER(kvlazy_params, model_tag_bytes),
     MEMBER(kvlazy_params, page_bytes),
+    MEMBER(kvlazy_params, n_writer),
 };
 
 static void fill_params(struct rig *r, void *whole)
@@ -216,6 +217,7 @@ static const struct member stats_members[] = {
     MEMBER(kvlazy_stats_info, compact),
     MEMBER(kvlazy_stats_info, bookkeeping_bytes),
     MEMBER(kvlazy_stats_info, page_bytes),
+    MEMBER(kvlazy_stats_info, commits_ahead),
 };
 
 static int stats_into(struct rig *r, void *at)

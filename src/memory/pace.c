@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* pace: see pace.h. */
+#include "memory/pace.h"
+
+enum {
+    TRIES = 3,               /* the fastest counts: the others were disturbed */
+    TRIED_BYTES = 256 << 10, /* at least one page, and at most so many bytes */
+};
+
+static uint64_t write_all(const kvlazy_mem *mem, const kvlazy_range *range)
+{
+    uint64_t from_ns = kvl_host_now_ns(mem);
+
+    memset(range->addr, 0x5a, range->bytes);
+    return kvl_host_now_ns(mem) - from_ns;
+}
+
+/* Returns false where the host refuses something. */
+static bool try_once(const kvlazy_mem *mem, const kvlazy_range *range, kvl_pace *best)
+{
+    uint64_t fault_ns = write_all(mem, range), from_ns, commit_ns;
+
+    if (mem->decommit(mem->ctx, range, 1) != 1)
+        return false;
+    from_ns = kvl_host_now_ns(mem);
+    if (mem->commit(mem->ctx, range, 1) != 0)
+        return false;
+    commit_ns = kvl_host_now_ns(mem) - from_ns;
+    best->commit_ns = kvl_min(best->commit_ns, commit_ns);
+    best->write_ns = kvl_min(best->write_ns, write_all(mem, range));
+    best->fault_ns = kvl_min(best->fault_ns, fault_ns);
+    return mem->decommit(mem->ctx, range, 1) == 1;
+}
+
+bool kvl_pace_try(const kvlazy_mem *mem, kvl_page page, kvl_pace *pace)
+{
+    size_t bytes = (size_t)kvl_max(page.bytes, TRIED_BYTES), map_bytes = bytes + (size_t)page.bytes;
+    char *map = kvl_host_now_ns(mem) ? mem->reserve(mem->ctx, map_bytes, page.flags) : NULL;
+    bool tried = map != NULL;
+
+    if (!map)
+        return false;
+    kvlazy_range range = {map + (kvl_round_up((uintptr_t)map, page.bytes) - (uintptr_t)map), bytes};
+    *pace = (kvl_pace){UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    for (int i = 0; tried && i < TRIES; i++)
+        tried = try_once(mem, &range, pace);
+    return mem->unreserve(mem->ctx, map, map_bytes) == 0 && tried;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pace: what a page costs on this host, made present by one call before it is written, or by the fault of the thread
+ * that writes it. Which is cheaper differs between kernels, sizes of pages and virtual machines, so a few pages are
+ * tried out when a cache is created. What the times say is the policy's to decide.
+ */
+#ifndef KVL_PACE_H
+#define KVL_PACE_H
+
+#include "memory/page.h"
+
+/* Nanoseconds of some pages, the same number in each way. */
+typedef struct kvl_pace {
+    uint64_t commit_ns; /* making them present, by one thread */
+    uint64_t write_ns;  /* writing them then */
+    uint64_t fault_ns;  /* writing them without that */
+} kvl_pace;
+
+/* Tries pages out, in a reservation of their own that is gone afterwards. Returns false where nothing can be timed. */
+bool kvl_pace_try(const kvlazy_mem *mem, kvl_page page, kvl_pace *pace);
+
+#endif
