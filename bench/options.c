@@ -23,11 +23,13 @@ static const char help_options[] =
     "       bench/run scale [--keys]\n"
     "       bench/run state [--keys] [--state MIB]\n"
     "       bench/run store [--keys] [--store MIB]\n"
+    "       bench/run pages [--keys] [--set-folios]\n"
     "\n"
     "Replays requests against the slots of an inference server, on a virtual clock, and shows where K/V memory\n"
     "goes under five policies: eager (cleared when created), demand (touched on use, never returned), seed (grows\n"
     "by powers of two, shrinks when the next request comes), kvlazy, and kvlazy+store, with a prefix store that a\n"
-    "request is loaded from when it takes its slot, and saved to when it ends. Prints the micro figures and the memory\n"
+    "request is loaded from when it takes its slot, and saved to when it ends. Prints the micro figures and the "
+    "memory\n"
     "table, and draws resident memory over time. Rows are really written; figures are measured in this run.\n"
     "\n"
     "  --trace FILE      CSV with the columns TIMESTAMP,ContextTokens,GeneratedTokens; TIMESTAMP is\n"
@@ -57,6 +59,7 @@ static const char help_options[] =
     "  --keep N          positions that are never evicted (0)\n"
     "  --budget MIB      ceiling for touched memory (0: none). What is refused then drops the slot that has rested\n"
     "                    longest and is tried again\n"
+    "  --page-bytes KIB  pages of that size, if the host grants them (the host's own; 0: what the library takes)\n"
     "  --poll told|never|MS  when kvlazy_poll is called between steps (told: when the last one said)\n"
     "\n";
 
@@ -68,7 +71,8 @@ static const char help_words[] =
     "Columns: average, peak and end are resident MiB (end: after two idle times of silence). \"first token\" is the\n"
     "memory work before it, per request: wall time of all calls to the policy from the request's begin to the end\n"
     "of its prefill, page faults, clearing and the row writes themselves included, waiting and create left out.\n"
-    "\"recomputed\" counts tokens of prompts that some slot computed before and that were computed again, \"prefilled\"\n"
+    "\"recomputed\" counts tokens of prompts that some slot computed before and that were computed again, "
+    "\"prefilled\"\n"
     "is the part of all tokens of prompts that was computed. The store of kvlazy+store is in memory and saves whole\n"
     "blocks of 64 tokens of every request, its answer with it.\n"
     "\n"
@@ -85,7 +89,8 @@ static const char help_words[] =
     "a\n"
     "load that swings, and budgets across caches under threads; nothing else is measured then.\n"
     "\n"
-    "scale: what many sequences, shared prefixes, full windows, streams and layers cost, as the ratio of two sizes four\n"
+    "scale: what many sequences, shared prefixes, full windows, streams and layers cost, as the ratio of two sizes "
+    "four\n"
     "apart, and the bytes of the library's own bookkeeping; nothing else is measured then.\n"
     "\n"
     "state: what a conversation costs that is written out and read back, beside memcpy of its bytes into pages as "
@@ -98,6 +103,12 @@ static const char help_words[] =
     "and a plain read, of --store MiB of rows (1024); what a hook waits meanwhile, what stays in the page cache, how\n"
     "long a directory of 10,000 blobs takes to open, and whether the reference engine goes on with the same bits;\n"
     "nothing else is measured then.\n"
+    "\n"
+    "pages: what pages of 64 KiB cost, keep and give back beside those of 4 KiB, where the host grants them; nothing "
+    "else\n"
+    "is measured then. --set-folios (root) switches them on for the run and puts the setting back, also when the run "
+    "is\n"
+    "interrupted. For one figure a process takes all free memory for some seconds.\n"
     "\n"
     "The micro figures are of the default geometry whatever the options say.\n"
     "Public traces of this form: Azure LLM inference traces 2023, AzurePublicDataset, CC-BY 4.0\n"
@@ -122,6 +133,7 @@ void bench_config_default(struct bench_config *config)
         .prefill_per_s = 1000,
         .decode_per_s = 30,
         .shrink = KVLAZY_SHRINK_TAILS,
+        .page_bytes = bench_page_bytes(),
     };
 }
 
@@ -150,6 +162,8 @@ enum {
     OPTION_KEEP,
     OPTION_BUDGET,
     OPTION_POLL,
+    OPTION_PAGE_BYTES,
+    OPTION_SET_FOLIOS,
     OPTION_STATE,
     OPTION_STORE,
 };
@@ -179,6 +193,8 @@ static const struct option options[] = {
     {"keep", required_argument, NULL, OPTION_KEEP},
     {"budget", required_argument, NULL, OPTION_BUDGET},
     {"poll", required_argument, NULL, OPTION_POLL},
+    {"page-bytes", required_argument, NULL, OPTION_PAGE_BYTES},
+    {"set-folios", no_argument, NULL, OPTION_SET_FOLIOS},
     {"state", required_argument, NULL, OPTION_STATE},
     {"store", required_argument, NULL, OPTION_STORE},
     {NULL, 0, NULL, 0},
@@ -328,6 +344,12 @@ static void read_option(struct bench_config *config, int option, const char *tex
         break;
     case OPTION_POLL:
         config->poll_ms = read_poll(text);
+        break;
+    case OPTION_PAGE_BYTES:
+        config->page_bytes = (uint64_t)read_number(option, text, 0, 1 << 20) << 10;
+        break;
+    case OPTION_SET_FOLIOS:
+        config->set_folios = true;
         break;
     case OPTION_STATE:
         config->state_bytes = (uint64_t)read_number(option, text, 8, 1 << 20) << 20;
