@@ -139,6 +139,11 @@ typedef struct kvlazy_mem {
     /* Which setting would grant pages of that size, in words for the log. 1: text was written, at most text_bytes of
      * it; 0: none that is known. NULL: cannot tell. */
     int (*why_not_granted)(void *ctx, size_t page_bytes, char *text, size_t text_bytes);
+
+    /* Of a whole reservation: from here on its pages are of page_bytes, as if it were made without
+     * KVLAZY_RESERVE_HUGE_PAGES and KVLAZY_RESERVE_ANY_PAGES. 0, or an errno value, and nothing changed. NULL: it cannot
+     * be changed. */
+    int (*keep_small)(void *ctx, void *addr, size_t bytes);
 } kvlazy_mem;
 
 /** The table of this host (Linux: mmap, madvise, CLOCK_MONOTONIC_COARSE). Never NULL, static. */

@@ -4,16 +4,23 @@
 #include "base/policy.h"
 #include "memory/arena.h"
 #include "memory/pace.h"
+#include "memory/smaller.h"
 
 #include <inttypes.h>
 
-/* Of the rows that the library lays out. Where V is transposed a row lies in pieces, one a channel. */
+/* The bytes that lie together of one cell: a row, or a channel of it. 0: none in host memory. */
+static uint64_t piece_bytes(const kvlazy_tensor *theirs, uint64_t row_bytes, uint32_t n_channel)
+{
+    return theirs && !theirs->data ? 0 : row_bytes / kvl_max(theirs ? theirs->n_channel : n_channel, 1);
+}
+
+/* The smallest row of a cache, or piece of one. */
 static uint64_t smallest_row(const kvlazy_params *p)
 {
     uint64_t least = 0;
 
     for (const kvlazy_layer *l = p->layers; l < p->layers + p->n_layer; l++) {
-        uint64_t k = l->k ? 0 : l->k_row_bytes, v = l->v ? 0 : l->v_row_bytes / kvl_max(l->v_channels, 1);
+        uint64_t k = piece_bytes(l->k, l->k_row_bytes, 0), v = piece_bytes(l->v, l->v_row_bytes, l->v_channels);
 
         least = k && (!least || k < least) ? k : least;
         least = v && (!least || v < least) ? v : least;
@@ -21,42 +28,57 @@ static uint64_t smallest_row(const kvlazy_params *p)
     return least;
 }
 
-/* The arena of the engine's that some tensor lies in. If they are several, their pages are of one size. */
-static const kvlazy_arena *engine_arena(const kvlazy_params *p)
+/* The arena of the engine's that a layer lies in. NULL: none. */
+static kvlazy_arena *arena_of(const kvlazy_layer *l)
 {
-    for (const kvlazy_layer *l = p->layers; l < p->layers + p->n_layer; l++)
-        if (kvl_is_arena(l->arena) && ((l->k && l->k->data) || (l->v && l->v->data)))
-            return l->arena;
-    return NULL;
+    bool placed = (l->k && l->k->data) || (l->v && l->v->data);
+
+    return placed && kvl_is_arena(l->arena) ? l->arena : NULL;
 }
 
-static void say_other(const kvlazy_params *p, kvl_page page, bool in_arena, kvl_log *log)
+/* The arenas of the engine's that layers lie in have pages of one size: that of the first, which is returned, or
+ * smaller ones where those are too large for the rows. 0: there is no arena. */
+static uint64_t arena_page_bytes(const kvlazy_params *p, uint64_t most_bytes)
+{
+    uint64_t bytes = 0;
+
+    for (const kvlazy_layer *l = p->layers; l < p->layers + p->n_layer; l++) {
+        kvlazy_arena *a = arena_of(l);
+
+        if (a && kvl_pages_bytes(a, 1) > most_bytes)
+            kvl_arena_make_smaller(a); /* where that is not possible it stays as it is, and a line says so */
+        bytes = a && !bytes ? kvl_pages_bytes(a, 1) : bytes;
+    }
+    return bytes;
+}
+
+static void say_other(const kvlazy_params *p, kvl_page page, uint64_t wanted_bytes, bool in_arena, kvl_log *log)
 {
     char text[KVL_GRANT_BYTES];
 
     if (in_arena)
         kvl_log_note(log, KVLAZY_LOG_WARN,
-                     "page_bytes %" PRIu64 " is not taken: the arena of a layer has pages of %" PRIu64, p->page_bytes,
+                     "pages of %" PRIu64 " are wanted, but the arena of a layer has pages of %" PRIu64, wanted_bytes,
                      page.bytes);
     else
-        kvl_log_note(log, KVLAZY_LOG_WARN, "page_bytes %" PRIu64 " is not granted, %" PRIu64 " is%s", p->page_bytes,
-                     page.bytes, kvl_host_why_not_granted(p->mem, p->page_bytes, text));
+        kvl_log_note(log, KVLAZY_LOG_WARN, "page_bytes %" PRIu64 " is not granted, %" PRIu64 " is%s", wanted_bytes,
+                     page.bytes, kvl_host_why_not_granted(p->mem, wanted_bytes, text));
 }
 
 int kvl_paging_choose(const kvlazy_params *p, kvl_page *page, kvl_log *log)
 {
-    const kvlazy_arena *a = engine_arena(p);
     bool huge = p->flags & KVLAZY_HUGE_PAGES;
-    uint64_t most_bytes =
-        a ? kvl_pages_bytes(a, 1) : kvl_policy_page_most(p->page_bytes, smallest_row(p), p->kv_size_initial);
+    uint64_t most = kvl_policy_page_most(p->page_bytes, smallest_row(p), p->kv_size_initial);
+    uint64_t of_arena = huge ? 0 : arena_page_bytes(p, most);
 
-    *page = huge ? kvl_page_huge(p->mem) : kvl_page_choose(p->mem, most_bytes);
+    *page = huge ? kvl_page_huge(p->mem) : kvl_page_choose(p->mem, of_arena ? of_arena : most);
     if (!page->bytes) {
         kvl_log_note(log, KVLAZY_LOG_ERROR, "mem page_bytes: must be a power of two");
         return KVLAZY_EINVAL;
     }
-    if (!huge && (p->page_bytes > page->bytes || (a && p->page_bytes && p->page_bytes < page->bytes)))
-        say_other(p, *page, a != NULL, log);
+    bool too_large = of_arena > kvl_max(most, kvl_page_bytes(p->mem, false));
+    if (!huge && (p->page_bytes > page->bytes || too_large))
+        say_other(p, *page, most, of_arena > 0, log);
     return KVLAZY_OK;
 }
 

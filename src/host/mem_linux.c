@@ -429,6 +429,7 @@ const kvlazy_mem *kvlazy_mem_host(void)
         .max_mappings = host_max_mappings,
         .granted = kvl_linux_granted,
         .why_not_granted = kvl_linux_why_not_granted,
+        .keep_small = kvl_linux_keep_small,
     };
     return &host;
 }

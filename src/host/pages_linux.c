@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -74,6 +75,12 @@ size_t kvl_linux_granted(void *ctx, uint32_t flags)
     size_t bytes = ask(flags);
     bytes = bytes ? bytes : (size_t)sysconf(_SC_PAGESIZE);
     return atomic_compare_exchange_strong(of_advice, &known, bytes) ? bytes : known; /* all threads see the same */
+}
+
+int kvl_linux_keep_small(void *ctx, void *addr, size_t bytes)
+{
+    (void)ctx;
+    return madvise(addr, bytes, MADV_NOHUGEPAGE) == 0 ? 0 : errno;
 }
 
 int kvl_linux_why_not_granted(void *ctx, size_t page_bytes, char *text, size_t text_bytes)

@@ -24,10 +24,11 @@ static const uint16_t mem_end[] = {
     KVL_END(kvlazy_mem, max_mappings),
     KVL_END(kvlazy_mem, granted),
     KVL_END(kvlazy_mem, why_not_granted),
+    KVL_END(kvlazy_mem, keep_small),
     0,
 };
 
-_Static_assert(KVL_IS_LAST(kvlazy_mem, why_not_granted), "a member is not among the ends");
+_Static_assert(KVL_IS_LAST(kvlazy_mem, keep_small), "a member is not among the ends");
 
 bool kvl_table_read(const kvlazy_mem *theirs, kvlazy_mem *mem)
 {
@@ -56,6 +57,11 @@ uint64_t kvl_host_granted(const kvlazy_mem *mem, uint32_t flags)
     uint64_t page_bytes = kvl_page_bytes(mem, false), granted = mem->granted ? mem->granted(mem->ctx, flags) : 0;
 
     return kvl_is_pow2(granted) ? kvl_max(granted, page_bytes) : page_bytes;
+}
+
+bool kvl_host_keeps_small(const kvlazy_mem *mem, void *addr, uint64_t bytes)
+{
+    return mem->keep_small && mem->keep_small(mem->ctx, addr, (size_t)bytes) == 0;
 }
 
 const char *kvl_host_why_not_granted(const kvlazy_mem *mem, uint64_t page_bytes, char text[KVL_GRANT_BYTES])

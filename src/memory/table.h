@@ -19,6 +19,9 @@ uint64_t kvl_page_bytes(const kvlazy_mem *mem, bool huge);
  * or more. */
 uint64_t kvl_host_granted(const kvlazy_mem *mem, uint32_t flags);
 
+/* Returns whether a whole reservation has the host's own pages from here on. */
+bool kvl_host_keeps_small(const kvlazy_mem *mem, void *addr, uint64_t bytes);
+
 /* Which setting would grant pages of that size, ": /sys/... is never" to go on with in a line; "" where none is known.
  */
 enum { KVL_GRANT_BYTES = 160 };

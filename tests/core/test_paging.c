@@ -399,33 +399,90 @@ static void an_arena_has_the_same_pages(void **state)
     assert_int_equal(kvlazy_page_bytes(&r->fake.table), HOST);
 }
 
-/* Part of a cache lies in an arena: its other part has the pages of the arena, whatever was asked for. */
-static void a_cache_has_the_pages_of_its_arena(void **state)
+/* One tensor of a rig in an arena, the other laid out by the library. */
+static kvlazy_arena *put_into_arena(struct rig *r, kvlazy_tensor *k)
 {
-    struct rig *r = *state;
-    kvlazy_tensor k = {.cell_stride = 2048, .stream_stride = 2048 * 512, .row_bytes = 2048};
     kvlazy_arena *arena;
 
+    *k = (kvlazy_tensor){.cell_stride = 2048, .stream_stride = 2048 * 512, .row_bytes = 2048};
     rig_rows(r, 1, rows_2048);
-    grants(r, 0, 64 * KIB);
-    ok(kvlazy_arena_create(&r->fake.table, 2048 * 512, &arena, &k.data));
-    r->layers[0].k = &k;
+    ok(kvlazy_arena_create(&r->fake.table, 2048 * 512, &arena, &k->data));
+    r->layers[0].k = k;
     r->layers[0].arena = arena;
-    assert_int_equal(plan_of(r).page_bytes, 64 * KIB);
-    assert_null(strstr(r->log, "1:"));
-    r->params.page_bytes = HOST;
-    rig_open(r);
-    assert_non_null(strstr(r->log, "1:kv: page_bytes 4096 is not taken: the arena of a layer has pages of 65536\n"));
-    r->fake.page = 64 * KIB;
-    assert_int_equal((uintptr_t)r->tensor[1].data % (64 * KIB), 0);
-    ok(turn(r, 0, 0, 40));
-    assert_int_equal(stats(r).touched_bytes, 2 * 2 * 64 * KIB);
+    return arena;
+}
+
+static void close_arena(struct rig *r, kvlazy_arena *arena)
+{
     sound(r);
     rig_forgets(r);
     kvlazy_destroy(r->cache);
     r->cache = NULL;
     assert_int_equal(r->fake.committed_bytes, 0);
     ok(kvlazy_arena_destroy(arena));
+}
+
+static void a_cache_has_the_pages_of_its_arena(void **state)
+{
+    struct rig *r = *state;
+    kvlazy_tensor k;
+
+    grants(r, 0, 64 * KIB);
+    kvlazy_arena *arena = put_into_arena(r, &k);
+    assert_int_equal(plan_of(r).page_bytes, 64 * KIB);
+    rig_open(r);
+    assert_null(strstr(r->log, "1:"));
+    r->fake.page = 64 * KIB;
+    assert_int_equal((uintptr_t)r->tensor[1].data % (64 * KIB), 0);
+    ok(turn(r, 0, 0, 40));
+    assert_int_equal(stats(r).touched_bytes, 2 * 2 * 64 * KIB);
+    close_arena(r, arena);
+}
+
+/* Naive: an arena keeps the pages it was made with. One token of transposed V then takes 64 KiB a channel. */
+static void an_arena_gets_smaller_pages_for_smaller_rows(void **state)
+{
+    struct rig *r = *state;
+    kvlazy_tensor k;
+
+    for (int refused = 0; refused < 2; refused++) {
+        grants(r, 0, 64 * KIB);
+        r->fake.refuse_small = refused;
+        kvlazy_arena *arena = put_into_arena(r, &k);
+        r->params.kv_size_initial = 16; /* 32 KiB of a row */
+        r->log_bytes = 0;
+        rig_open(r);
+        assert_int_equal(stats(r).page_bytes, refused ? 64 * KIB : HOST);
+        r->log[r->log_bytes] = 0;
+        assert_int_equal(
+            strstr(r->log, "1:kv: pages of 32768 are wanted, but the arena of a layer has pages of 65536") != NULL,
+            refused);
+        r->fake.page = stats(r).page_bytes;
+        ok(turn(r, 0, 0, 5));
+        assert_int_equal(stats(r).touched_bytes, refused ? 2 * 64 * KIB : 2 * 12 * KIB);
+        ok(turn(r, 0, 5, 200));
+        ok(kvlazy_seq_rm(r->cache, 0, 3, -1));
+        ok(kvlazy_trim(r->cache, 0));
+        assert_int_equal(stats(r).touched_bytes, cover(r));
+        close_arena(r, arena);
+    }
+}
+
+static void a_named_size_goes_for_arenas_too(void **state)
+{
+    struct rig *r = *state;
+    kvlazy_tensor k;
+
+    grants(r, 64 * KIB, 0);
+    kvlazy_arena *arena = put_into_arena(r, &k);
+    r->params.page_bytes = HOST;
+    rig_open(r);
+    assert_null(strstr(r->log, "1:"));
+    assert_int_equal(stats(r).page_bytes, HOST);
+    r->fake.page = HOST;
+    ok(turn(r, 0, 0, 3));
+    assert_int_equal(stats(r).touched_bytes, 2 * 2 * HOST);
+    close_arena(r, arena);
 }
 
 /* Bytes of the engine's between rows stay, and so does a page that has some: it is not given back before it is written.
@@ -487,6 +544,8 @@ int main(void)
         RIG_TEST(a_host_that_refuses_the_trial),
         RIG_TEST(an_arena_has_the_same_pages),
         RIG_TEST(a_cache_has_the_pages_of_its_arena),
+        RIG_TEST(an_arena_gets_smaller_pages_for_smaller_rows),
+        RIG_TEST(a_named_size_goes_for_arenas_too),
         cmocka_unit_test(bytes_of_the_engine_stay),
     };
 

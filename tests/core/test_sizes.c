@@ -120,6 +120,7 @@ static const struct member mem_members[] = {
     MEMBER(kvlazy_mem, now_ns),          MEMBER(kvlazy_mem, process_id),
     MEMBER(kvlazy_mem, count),           MEMBER(kvlazy_mem, max_mappings),
     MEMBER(kvlazy_mem, granted),         MEMBER(kvlazy_mem, why_not_granted),
+    MEMBER(kvlazy_mem, keep_small),
 };
 
 static void fill_mem(struct rig *r, void *whole)

@@ -475,6 +475,19 @@ static size_t fake_granted(void *ctx, uint32_t flags)
     return page ? page : own_page(fake);
 }
 
+static int fake_keep_small(void *ctx, void *addr, size_t bytes)
+{
+    struct fake_mem *fake = begin(ctx);
+    struct fake_map *map = find(fake, addr, bytes);
+
+    if (!map || map->addr != addr || map->bytes != bytes)
+        breach(fake, "keep_small of %zu bytes at %p: not what a reserve returned", bytes, addr);
+    else if (!fake->refuse_small)
+        map->flags &= ~(uint32_t)(KVLAZY_RESERVE_HUGE_PAGES | KVLAZY_RESERVE_ANY_PAGES);
+    end(fake);
+    return fake->refuse_small ? ENOMEM : 0;
+}
+
 void fake_grant(struct fake_mem *fake, size_t page, bool advised)
 {
     fake->page = page;
@@ -482,6 +495,7 @@ void fake_grant(struct fake_mem *fake, size_t page, bool advised)
     fake->any_page = advised ? 0 : page;
     fake->advised_page = advised ? page : 0;
     fake->table.granted = fake_granted;
+    fake->table.keep_small = fake_keep_small;
 }
 
 void fake_done(struct fake_mem *fake)

@@ -53,6 +53,7 @@ struct fake_mem {
     size_t page;                   /* in which caches come and go here. Default 4096 */
     size_t host_page;              /* of the host itself, what page_bytes returns; 0: page */
     size_t any_page, advised_page; /* what granted returns, without advice and with it; 0: the host's page */
+    bool refuse_small;             /* keep_small fails */
     uint64_t now;                  /* what now_ms returns */
     bool dirty_reserve;            /* fresh pages hold 0xAA */
     bool lazy_decommit;            /* decommit reports success and leaves the bytes */
