@@ -380,7 +380,8 @@ struct kvlazy_params {
                             than kv_size_initial cells. Not read with KVLAZY_HUGE_PAGES */
     uint32_t n_writer;   /* threads that write rows at the same time, as a hint. With it, and with pages larger than the
                             host's own, kvlazy_create tries out a few pages, and apply_ubatch makes pages present only
-                            where that is cheaper than the faults of so many threads. 0 (default): not known */
+                            where, and as long as, that is cheaper than the faults of so many threads. 0 (default): not
+                            known, and of a trial 1 */
 };
 
 /* ------------------------------------------------------------------------------------------------------

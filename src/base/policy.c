@@ -49,11 +49,9 @@ uint64_t kvl_policy_page_most(uint64_t asked_bytes, uint64_t row_bytes, uint32_t
     return row_bytes && !kvl_mul_overflows(row_bytes, kv_size_initial, &bytes) ? kvl_min(most, bytes) : most;
 }
 
-bool kvl_policy_ahead_pays(uint64_t commit_ns, uint64_t write_ns, uint64_t fault_ns, uint32_t n_writer)
+uint64_t kvl_policy_fault_ns(uint64_t write_ns, uint64_t fault_ns, uint32_t n_writer)
 {
-    uint64_t shared_ns = fault_ns > write_ns ? fault_ns - write_ns : 0;
-
-    return commit_ns <= shared_ns / kvl_max(n_writer, 1);
+    return fault_ns > write_ns ? (fault_ns - write_ns) / kvl_max(n_writer, 1) : 0;
 }
 
 uint32_t kvl_policy_excess(uint32_t n_live, uint32_t target)

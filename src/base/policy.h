@@ -26,9 +26,9 @@ int64_t kvl_policy_window_begin(int swa_type, uint32_t n_swa, int64_t query);
  * stream does not have. row_bytes 0: there is no row. */
 uint64_t kvl_policy_page_most(uint64_t asked_bytes, uint64_t row_bytes, uint32_t kv_size_initial);
 
-/* Returns whether making pages present before they are written is cheaper than the faults of the threads that write
- * them, from the times of either way with one thread. The call is made by one thread; faults and writing are shared. */
-bool kvl_policy_ahead_pays(uint64_t commit_ns, uint64_t write_ns, uint64_t fault_ns, uint32_t n_writer);
+/* Returns what making some pages present before they are written may cost at most: the faults of the threads that write
+ * them, less the writing itself, from times of one thread. The call is made by one thread, and faults are shared. */
+uint64_t kvl_policy_fault_ns(uint64_t write_ns, uint64_t fault_ns, uint32_t n_writer);
 
 /* Returns by how many cells a stream is over its target. */
 uint32_t kvl_policy_excess(uint32_t n_live, uint32_t target);

@@ -3,7 +3,6 @@
 #include "core/paging.h"
 #include "base/policy.h"
 #include "memory/arena.h"
-#include "memory/pace.h"
 #include "memory/smaller.h"
 
 #include <inttypes.h>
@@ -89,7 +88,7 @@ static bool is_open(const kvlazy_params *p, kvl_page page)
     return !(p->flags & KVLAZY_COMMIT_AHEAD) && p->n_layer && (page.flags || p->n_writer);
 }
 
-bool kvl_paging_commits_ahead(const kvlazy_params *p, kvl_page page)
+bool kvl_paging_commits_ahead(const kvlazy_params *p, kvl_page page, kvl_pacer *pacer)
 {
     uint32_t never = KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED | KVLAZY_HOST_FAULTS;
     kvl_pace pace;
@@ -98,5 +97,7 @@ bool kvl_paging_commits_ahead(const kvlazy_params *p, kvl_page page)
         return false;
     if (!is_open(p, page) || !kvl_pace_try(p->mem, page, &pace))
         return true;
-    return kvl_policy_ahead_pays(pace.commit_ns, pace.write_ns, pace.fault_ns, p->n_writer);
+    uint64_t shared_ns = kvl_policy_fault_ns(pace.write_ns, pace.fault_ns, p->n_writer);
+    pacer->fault_ns = shared_ns / pace.n_page;
+    return pace.commit_ns <= shared_ns;
 }

@@ -8,14 +8,15 @@
 
 #include "base/log.h"
 #include "base/params.h"
+#include "memory/pace.h"
 #include "memory/page.h"
 
 /* Chooses the pages that suit resolved parameters. A line says so where the operator gets smaller ones than were named.
  * Returns KVLAZY_EINVAL with a line, where the host's table names no page. */
 int kvl_paging_choose(const kvlazy_params *params, kvl_page *page, kvl_log *log);
 
-/* Returns whether pages are to be made present before they are written: where the parameters leave it open, the host
- * can, and it is the cheaper way. */
-bool kvl_paging_commits_ahead(const kvlazy_params *params, kvl_page page);
+/* Returns whether pages are to be made present before they are written: the host can, and it is the cheaper way or the
+ * parameters do not leave it open. Where they do, *pacer, which is zero, gets to know what calls may cost. */
+bool kvl_paging_commits_ahead(const kvlazy_params *params, kvl_page page, kvl_pacer *pacer);
 
 #endif

@@ -5,6 +5,8 @@
 enum {
     TRIES = 3,               /* the fastest counts: the others were disturbed */
     TRIED_BYTES = 256 << 10, /* at least one page, and at most so many bytes */
+    CALLS = 8,               /* that have to agree, */
+    CALL_PAGES = 8,          /* of so many pages or more: of fewer the call itself is the cost */
 };
 
 static uint64_t write_all(const kvlazy_mem *mem, const kvlazy_range *range)
@@ -41,8 +43,19 @@ bool kvl_pace_try(const kvlazy_mem *mem, kvl_page page, kvl_pace *pace)
     if (!map)
         return false;
     kvlazy_range range = {map + (kvl_round_up((uintptr_t)map, page.bytes) - (uintptr_t)map), bytes};
-    *pace = (kvl_pace){UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    *pace = (kvl_pace){bytes / page.bytes, UINT64_MAX, UINT64_MAX, UINT64_MAX};
     for (int i = 0; tried && i < TRIES; i++)
         tried = try_once(mem, &range, pace);
     return mem->unreserve(mem->ctx, map, map_bytes) == 0 && tried;
+}
+
+bool kvl_pacer_note(kvl_pacer *p, uint64_t n_page, uint64_t ns)
+{
+    if (!p->fault_ns || n_page < CALL_PAGES)
+        return true;
+    p->least_ns = p->n_call ? kvl_min(p->least_ns, ns / n_page) : ns / n_page;
+    if (++p->n_call < CALLS)
+        return true;
+    p->n_call = 0;
+    return p->least_ns <= p->fault_ns;
 }

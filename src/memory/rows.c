@@ -228,12 +228,16 @@ void kvl_rows_forget_ready(kvl_rows *r)
 int kvl_rows_touch(kvl_rows *r, const kvl_run *run, uint32_t n_run)
 {
     uint64_t n_page = kvl_rows_gathered(r), from_ns = n_page ? kvl_host_now_ns(r->mem) : 0;
-    int status = commit(r, n_page && were_read(r, run, n_run));
+    bool fresh = n_page && were_read(r, run, n_run);
+    int status = commit(r, fresh);
+    uint64_t ns = n_page ? kvl_host_now_ns(r->mem) - from_ns : 0;
 
     if (n_page)
-        kvl_histogram_add(&r->commit_time, kvl_host_now_ns(r->mem) - from_ns);
+        kvl_histogram_add(&r->commit_time, ns);
     if (!status && n_page)
         count_touched_now(r, n_page);
+    if (!status && !fresh && r->commits_ahead)
+        r->commits_ahead = kvl_pacer_note(&r->pacer, n_page, ns);
     if (!status)
         note_ready(r, run, n_run);
     for (uint32_t i = 0; status && i < n_run; i++) /* a failed commit may have left pages resident, like reading does */

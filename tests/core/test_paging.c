@@ -288,6 +288,40 @@ static void the_cheaper_way_is_taken(void **state)
     expect(kvlazy_create(&r->params, &r->cache), KVLAZY_EINVAL);
 }
 
+/* What was tried out is one range of a few pages. Naive: what the calls cost that follow is not looked at. */
+static void calls_that_cost_more_are_given_up(void **state)
+{
+    struct rig *r = *state;
+    kvlazy_mem table;
+
+    rig_rows(r, 1, rows_2048);
+    r->params.kv_size = 8192;
+    for (int kind = 0; kind < 3; kind++) {
+        bool open = kind < 2;
+
+        grants(r, 64 * KIB, 0);
+        table = r->fake.table;
+        table.now_ns = slow_now_ns;
+        table.commit = slow_commit;
+        slow = (struct slow){&r->fake, 1, 100, 4000, 0}; /* 4 pages are tried out: 1000 each by faults */
+        r->params.mem = &table;
+        r->params.flags = open ? 0 : KVLAZY_COMMIT_AHEAD;
+        rig_open(r);
+        assert_int_equal(stats(r).commits_ahead, 1);
+        slow.fault_ns = 0;
+        for (kvlazy_pos at = 0; at < 12 * 256; at += 256) { /* 16 pages a call */
+            slow.commit_ns = kind == 1 && at == 5 * 256 ? 100 : 16 * 1001;
+            ok(turn(r, 0, at, 256));
+            assert_int_equal(stats(r).commits_ahead, kind != 0 || at < 7 * 256); /* eight calls that agree */
+        }
+        sound(r);
+        rig_forgets(r);
+        kvlazy_destroy(r->cache);
+        r->cache = NULL;
+        r->fake.page = HOST;
+    }
+}
+
 /* Naive: create fails where trying fails. */
 static void a_host_that_refuses_the_trial(void **state)
 {
@@ -541,6 +575,7 @@ int main(void)
         RIG_TEST(what_was_read_goes_before_it_is_written),
         RIG_TEST(pages_of_the_hosts_own_do_not),
         RIG_TEST(the_cheaper_way_is_taken),
+        RIG_TEST(calls_that_cost_more_are_given_up),
         RIG_TEST(a_host_that_refuses_the_trial),
         RIG_TEST(an_arena_has_the_same_pages),
         RIG_TEST(a_cache_has_the_pages_of_its_arena),

@@ -60,22 +60,20 @@ static void page_sizes(void **state)
         assert_int_equal(kvl_policy_page_most(rows[i].asked, rows[i].row_bytes, rows[i].initial), rows[i].most);
 }
 
-static void ahead_or_by_faults(void **state)
+static void cost_of_faults(void **state)
 {
     static const struct {
-        uint64_t commit, write, fault;
+        uint64_t write, fault;
         uint32_t n_writer;
-        bool ahead;
+        uint64_t ns;
     } rows[] = {
-        {245, 100, 371, 0, true},  {245, 100, 371, 1, true},  {245, 100, 371, 2, false}, {117, 40, 98, 1, false},
-        {50, 40, 98, 1, true},     {100, 40, 140, 1, true},   {101, 40, 140, 1, false},  {0, 0, 0, 9, true},
-        {1, 200, 100, 1, false}, /* writing after the call costs more than a fault */
+        {100, 371, 0, 271}, {100, 371, 1, 271}, {100, 371, 2, 135}, {0, 98, 3, 32}, {0, 0, 9, 0},
+        {200, 100, 1, 0}, /* writing after the call costs more than a fault */
     };
 
     (void)state;
     for (size_t i = 0; i < N_OF(rows); i++)
-        assert_int_equal(kvl_policy_ahead_pays(rows[i].commit, rows[i].write, rows[i].fault, rows[i].n_writer),
-                         rows[i].ahead);
+        assert_int_equal(kvl_policy_fault_ns(rows[i].write, rows[i].fault, rows[i].n_writer), rows[i].ns);
 }
 
 static void excess(void **state)
@@ -104,7 +102,7 @@ int main(void)
         cmocka_unit_test(soft_cap),
         cmocka_unit_test(padding),
         cmocka_unit_test(page_sizes),
-        cmocka_unit_test(ahead_or_by_faults),
+        cmocka_unit_test(cost_of_faults),
         cmocka_unit_test(excess),
         cmocka_unit_test(idling),
     };
