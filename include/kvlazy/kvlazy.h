@@ -382,6 +382,9 @@ struct kvlazy_params {
                             host's own, kvlazy_create tries out a few pages, and apply_ubatch makes pages present only
                             where, and as long as, that is cheaper than the faults of so many threads. 0 (default): not
                             known, and of a trial 1 */
+    uint64_t warm_bytes; /* of free pages, so many bytes stay touched for the next prompt, those of the lowest cells,
+                            the same in every stream: neither age nor an idle shrink takes them. kvlazy_trim,
+                            kvlazy_clear, limits, pools and memory pressure do. 0 (default): none stays */
 };
 
 /* ------------------------------------------------------------------------------------------------------
@@ -638,7 +641,7 @@ struct kvlazy_stats_info {
 /**
  * Sets one option from text.
  *  - Names: kv-size; slot-initial-ctx (or kv-size-initial); slot-shrink-idle-ms (or shrink-idle-ms); budget-bytes;
- *    page-bytes.
+ *    page-bytes; warm-bytes.
  *  - Sizes take k, m, g, t, powers of 1024: "4k" is 4096. Times take ms, s, min, h, and are milliseconds without:
  *    "30s" is 30000. 0 keeps its meaning.
  * Fails: EINVAL for an unknown name, and for a negative, overflowing or malformed value; nothing is set. A log line (if

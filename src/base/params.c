@@ -45,6 +45,7 @@ static const uint16_t params_end[] = {
     KVL_END(kvlazy_params, model_tag_bytes),
     KVL_END(kvlazy_params, page_bytes),
     KVL_END(kvlazy_params, n_writer),
+    KVL_END(kvlazy_params, warm_bytes),
     0,
 };
 
@@ -53,7 +54,7 @@ static const uint16_t cell_ops_end[] = {
     KVL_END(kvlazy_cell_ops, move), KVL_END(kvlazy_cell_ops, vacate),   0,
 };
 
-_Static_assert(KVL_IS_LAST(kvlazy_params, n_writer), "a member is not among the ends");
+_Static_assert(KVL_IS_LAST(kvlazy_params, warm_bytes), "a member is not among the ends");
 _Static_assert(KVL_IS_LAST(kvlazy_cell_ops, vacate), "a member is not among the ends");
 
 void kvlazy_params_init(kvlazy_params *params)
@@ -264,6 +265,7 @@ static const option options[] = {
      false},
     {"budget-bytes", NULL, parse_size, UINT64_MAX - 1, offsetof(kvlazy_params, budget_bytes), true},
     {"page-bytes", NULL, parse_size, UINT64_MAX - 1, offsetof(kvlazy_params, page_bytes), true},
+    {"warm-bytes", NULL, parse_size, UINT64_MAX - 1, offsetof(kvlazy_params, warm_bytes), true},
 };
 enum { N_OPTION = sizeof options / sizeof *options };
 

@@ -24,6 +24,8 @@ static uint64_t value_of(const kvlazy_params *p, const char *name)
         return p->budget_bytes;
     if (!strcmp(name, "page-bytes"))
         return p->page_bytes;
+    if (!strcmp(name, "warm-bytes"))
+        return p->warm_bytes;
     return strstr(name, "idle") ? p->slot_shrink_idle_ms : p->kv_size_initial;
 }
 
@@ -81,6 +83,8 @@ static void options(void **state)
         {"page-bytes", "64k", true, 65536},
         {"page-bytes", "0", true, 0},
         {"page-bytes", "64kb", false, 0},
+        {"warm-bytes", "64m", true, 64 << 20},
+        {"warm-bytes", "-1", false, 0},
         {"n-pad", "256", false, 0},
         {"kv_size", "256", false, 0},
         {"", "256", false, 0},
@@ -93,7 +97,7 @@ static void options(void **state)
         int status, lines = r->n_log;
 
         r->params.kv_size = r->params.kv_size_initial = r->params.slot_shrink_idle_ms = 77;
-        r->params.budget_bytes = r->params.page_bytes = 77;
+        r->params.budget_bytes = r->params.page_bytes = r->params.warm_bytes = 77;
         was = r->params;
         r->log_bytes = 0;
         status = kvlazy_params_set(&r->params, o->name, o->value);
@@ -127,7 +131,7 @@ static void forget_environment(void)
 {
     static const char *const names[] = {"KV_SIZE",        "SLOT_INITIAL_CTX",    "KV_SIZE_INITIAL",
                                         "SHRINK_IDLE_MS", "SLOT_SHRINK_IDLE_MS", "BUDGET_BYTES",
-                                        "PAGE_BYTES"};
+                                        "PAGE_BYTES",     "WARM_BYTES"};
     char name[64];
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

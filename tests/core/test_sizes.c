@@ -80,6 +80,7 @@ static const struct member params_members[] = {
     MEMBER(kvlazy_params, model_tag_bytes),
     MEMBER(kvlazy_params, page_bytes),
     MEMBER(kvlazy_params, n_writer),
+    MEMBER(kvlazy_params, warm_bytes),
 };
 
 static void fill_params(struct rig *r, void *whole)
