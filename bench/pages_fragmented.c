@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { N_TOKEN = 1200, ROUNDS = 5, LEFT_BYTES = 64 << 20, WAYS = 4 };
+enum { N_TOKEN = 1200, ROUNDS = 5, LEFT_BYTES = 64 << 20, LARGE_BYTES = 1 << 30, WAYS = 4 };
 
 /* Bytes that nothing uses, not even as a cache of files; 0: it cannot be told. */
 static size_t free_bytes(void)
@@ -33,6 +33,15 @@ static size_t free_bytes(void)
         fclose(file);
     }
     return (size_t)kib << 10;
+}
+
+/* What is left in one piece: larger pages come as long as there are any. */
+static void take_large(void)
+{
+    char *map = mmap(NULL, LARGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (size_t at = 0; map != MAP_FAILED && at < LARGE_BYTES; at += bench_page_bytes()) {
+        map[at] = 1;
+    }
 }
 
 /* In the child: takes memory, gives half of it back, says so, and holds the rest until it is ended. */
@@ -56,6 +65,7 @@ static void hold(int told)
             _exit(1);
         }
     }
+    take_large();
     if (write(told, "x", 1) != 1) {
         _exit(1);
     }

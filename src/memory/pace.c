@@ -6,7 +6,8 @@ enum {
     TRIES = 3,               /* the fastest counts: the others were disturbed */
     TRIED_BYTES = 256 << 10, /* at least one page, and at most so many bytes */
     CALLS = 8,               /* that have to agree, */
-    CALL_PAGES = 8,          /* of so many pages or more: of fewer the call itself is the cost */
+    CALL_PAGES = 8,          /* of so many pages or more: of fewer the call itself is the cost; */
+    CALL_NS = 1000000,       /* and that should be done in this time: others run in the middle of longer ones */
 };
 
 static uint64_t write_all(const kvlazy_mem *mem, const kvlazy_range *range)
@@ -51,7 +52,7 @@ bool kvl_pace_try(const kvlazy_mem *mem, kvl_page page, kvl_pace *pace)
 
 bool kvl_pacer_note(kvl_pacer *p, uint64_t n_page, uint64_t ns)
 {
-    if (!p->fault_ns || n_page < CALL_PAGES)
+    if (!p->fault_ns || n_page < CALL_PAGES || n_page > CALL_NS / p->fault_ns)
         return true;
     p->least_ns = p->n_call ? kvl_min(p->least_ns, ns / n_page) : ns / n_page;
     if (++p->n_call < CALLS)

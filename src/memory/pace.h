@@ -28,7 +28,8 @@ typedef struct kvl_pacer {
     uint32_t n_call;
 } kvl_pacer;
 
-/* Notes a call. Returns whether calls still pay: false when some in a row all cost more than faults would. */
+/* Notes a call, if it is neither so short nor so long that it would say nothing. Returns whether calls still pay: false
+ * when some in a row all cost more than faults would. */
 bool kvl_pacer_note(kvl_pacer *pacer, uint64_t n_page, uint64_t ns);
 
 #endif
