@@ -31,6 +31,7 @@ struct bench_config {
     int shrink;                  /* the same */
     uint64_t budget_bytes;       /* the same */
     uint64_t page_bytes;         /* the same; 0: what the library takes */
+    uint64_t warm_bytes;         /* the same */
     uint32_t poll_ms;            /* between two polls; 0: when the last one said; BENCH_POLL_NEVER */
 };
 #define BENCH_POLL_NEVER UINT32_MAX

@@ -57,6 +57,7 @@ static const char help_options[] =
     "  --flag NAME       shrink-at-init, huge-pages, no-commit-ahead; again for another\n"
     "  --shrink tails|whole|keep  what idle conversations lose (tails)\n"
     "  --keep N          positions that are never evicted (0)\n"
+    "  --warm MIB        free pages that stay for the next prompt (0)\n"
     "  --budget MIB      ceiling for touched memory (0: none). What is refused then drops the slot that has rested\n"
     "                    longest and is tried again\n"
     "  --page-bytes KIB  pages of that size, if the host grants them (the host's own; 0: what the library takes)\n"
@@ -160,6 +161,7 @@ enum {
     OPTION_FLAG,
     OPTION_SHRINK,
     OPTION_KEEP,
+    OPTION_WARM,
     OPTION_BUDGET,
     OPTION_POLL,
     OPTION_PAGE_BYTES,
@@ -191,6 +193,7 @@ static const struct option options[] = {
     {"flag", required_argument, NULL, OPTION_FLAG},
     {"shrink", required_argument, NULL, OPTION_SHRINK},
     {"keep", required_argument, NULL, OPTION_KEEP},
+    {"warm", required_argument, NULL, OPTION_WARM},
     {"budget", required_argument, NULL, OPTION_BUDGET},
     {"poll", required_argument, NULL, OPTION_POLL},
     {"page-bytes", required_argument, NULL, OPTION_PAGE_BYTES},
@@ -335,6 +338,9 @@ static void read_option(struct bench_config *config, int option, const char *tex
         break;
     case OPTION_SHRINK:
         config->shrink = read_word(option, text, shrink_words);
+        break;
+    case OPTION_WARM:
+        config->warm_bytes = (uint64_t)read_number(option, text, 0, 1 << 24) << 20;
         break;
     case OPTION_KEEP:
         config->keep_tokens = read_number(option, text, 0, 16 << 20);
