@@ -8,8 +8,8 @@
  * behind it.
  *
  * The contract, for all of them:
- *  - They return numbers (why_refused and why_not_granted alone have words). They never print, never round, never decide; rounding and
- *    policy are the library's.
+ *  - They return numbers (why_refused and why_not_granted alone have words). They never print, never round, never
+ *    decide; rounding and policy are the library's.
  *  - Addresses and sizes the library passes are whole pages of one reservation.
  *  - `ctx` is handed to every call unchanged. The functions of the host table do not look at it, so a copy
  *    may carry any context for the members it overrides. They keep no state but the two sums of `count` and what
@@ -141,8 +141,8 @@ typedef struct kvlazy_mem {
     int (*why_not_granted)(void *ctx, size_t page_bytes, char *text, size_t text_bytes);
 
     /* Of a whole reservation: from here on its pages are of page_bytes, as if it were made without
-     * KVLAZY_RESERVE_HUGE_PAGES and KVLAZY_RESERVE_ANY_PAGES. 0, or an errno value, and nothing changed. NULL: it cannot
-     * be changed. */
+     * KVLAZY_RESERVE_HUGE_PAGES and KVLAZY_RESERVE_ANY_PAGES. 0, or an errno value, and nothing changed. NULL: it
+     * cannot be changed. */
     int (*keep_small)(void *ctx, void *addr, size_t bytes);
 } kvlazy_mem;
 

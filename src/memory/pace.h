@@ -2,8 +2,8 @@
 /*
  * pace: what a page costs on this host, made present by one call before it is written, or by the fault of the thread
  * that writes it. Which is cheaper differs between kernels, sizes of pages and virtual machines, so a few pages are
- * tried out when a cache is created, and the calls that the cache makes are held against that. What the times say is the
- * policy's to decide.
+ * tried out when a cache is created, and the calls that the cache makes are held against that. What the times say is
+ * the policy's to decide.
  */
 #ifndef KVL_PACE_H
 #define KVL_PACE_H

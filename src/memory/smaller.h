@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * smaller: an arena of the engine's is reserved before it is known which rows will lie in it, and its pages may turn out
- * too large for them. Until a cache uses it, it can go back to the host's own pages. Called when a cache is created or
- * planned.
+ * smaller: an arena of the engine's is reserved before it is known which rows will lie in it, and its pages may turn
+ * out too large for them. Until a cache uses it, it can go back to the host's own pages. Called when a cache is created
+ * or planned.
  */
 #ifndef KVL_SMALLER_H
 #define KVL_SMALLER_H
