@@ -30,6 +30,7 @@ struct bench_config {
     const char *part; /* the figures of this part, "cells" for instance, and nothing else; NULL: all but the parts */
     uint64_t state_bytes; /* of rows in a state; 0: as many as are measured */
     uint64_t store_bytes; /* of rows in a store; the same */
+    bool set_folios;      /* switch pages of 64 KiB on for this run */
     bool seed_slot_clock; /* the seed policy has an idle clock a slot, not one for the cache */
     uint32_t take;        /* every take-th request of the trace */
     uint32_t n_slot, kv_size, kv_initial, idle_ms, n_layer, row_bytes;
@@ -39,6 +40,8 @@ struct bench_config {
     uint32_t flags, keep_tokens;     /* as in kvlazy_params */
     int shrink;                      /* the same */
     uint64_t budget_bytes;           /* the same */
+    uint64_t page_bytes;             /* the same; 0: what the library takes */
+    uint64_t warm_bytes;             /* the same */
     uint32_t poll_ms;                /* between two polls; 0: when the last one said; BENCH_POLL_NEVER */
     const struct bench_fleet *fleet; /* NULL: one server by itself */
 };

@@ -24,6 +24,7 @@ static int open_lazy(struct cells_table *table, uint32_t kv_size)
     kvlazy_layer layer = {.k_row_bytes = 16, .v_row_bytes = 16};
     kvlazy_params params;
     kvlazy_params_init(&params);
+    params.page_bytes = bench_page_bytes();
     params.kv_size = kv_size;
     params.n_seq_max = CELLS_SEQ;
     params.layers = &layer;

@@ -80,6 +80,7 @@ void idle_init(struct idle_rig *rig, const struct bench_config *geometry, uint32
         rig->layer[i] = (kvlazy_layer){.id = i, .k_row_bytes = geometry->row_bytes, .v_row_bytes = geometry->row_bytes};
     }
     kvlazy_params_init(&rig->params);
+    rig->params.page_bytes = bench_page_bytes();
     rig->params.kv_size = geometry->kv_size;
     rig->params.kv_size_initial = geometry->kv_initial;
     rig->params.slot_shrink_idle_ms = geometry->idle_ms;

@@ -7,6 +7,7 @@
 #include "fleet.h"
 #include "idle.h"
 #include "micro.h"
+#include "pages.h"
 #include "scale.h"
 #include "state.h"
 #include "store.h"
@@ -69,6 +70,11 @@ static const struct measure fleet[] = {
     {"rows", fleet_rows},
 };
 
+static const struct measure pages[] = {
+    {"fresh and given back", pages_cost}, {"read before", pages_read}, {"returned", pages_returned},
+    {"ahead or by faults", pages_choice}, {"trace", pages_trace},      {"fragmented", pages_fragmented},
+};
+
 #define PART(name)                                    \
     {                                                 \
 #name, name, sizeof(name) / sizeof((name)[0]) \
@@ -78,7 +84,7 @@ static const struct part {
     const char *name;
     const struct measure *measure;
     size_t n;
-} parts[] = {PART(cells), PART(tensors), PART(idle), PART(scale), PART(state), PART(store), PART(fleet)};
+} parts[] = {PART(cells), PART(tensors), PART(idle), PART(scale), PART(state), PART(store), PART(fleet), PART(pages)};
 
 static const struct part *find_part(const char *name)
 {
@@ -148,6 +154,10 @@ int main(int argc, char **argv)
         }
     }
     int status = 0;
+    if (config.set_folios && pages_set_folios() != 0) { /* before any cache asks the host */
+        fprintf(stderr, "bench: %s\n", bench_why());
+        return 1;
+    }
     report_begin(&config);
     if (config.part != NULL) {
         const struct part *part = find_part(config.part);

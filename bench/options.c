@@ -24,11 +24,13 @@ static const char help_options[] =
     "       bench/run state [--keys] [--state MIB]\n"
     "       bench/run store [--keys] [--store MIB]\n"
     "       bench/run fleet [--keys] [--trace FILE] [--store MIB]\n"
+    "       bench/run pages [--keys] [--set-folios]\n"
     "\n"
     "Replays requests against the slots of an inference server, on a virtual clock, and shows where K/V memory\n"
     "goes under five policies: eager (cleared when created), demand (touched on use, never returned), seed (grows\n"
     "by powers of two, shrinks when the next request comes), kvlazy, and kvlazy+store, with a prefix store that a\n"
-    "request is loaded from when it takes its slot, and saved to when it ends. Prints the micro figures and the memory\n"
+    "request is loaded from when it takes its slot, and saved to when it ends. Prints the micro figures and the "
+    "memory\n"
     "table, and draws resident memory over time. Rows are really written; figures are measured in this run.\n"
     "\n"
     "  --trace FILE      CSV with the columns TIMESTAMP,ContextTokens,GeneratedTokens; TIMESTAMP is\n"
@@ -56,8 +58,10 @@ static const char help_options[] =
     "  --flag NAME       shrink-at-init, huge-pages, no-commit-ahead; again for another\n"
     "  --shrink tails|whole|keep  what idle conversations lose (tails)\n"
     "  --keep N          positions that are never evicted (0)\n"
+    "  --warm MIB        free pages that stay for the next prompt (0)\n"
     "  --budget MIB      ceiling for touched memory (0: none). What is refused then drops the slot that has rested\n"
     "                    longest and is tried again\n"
+    "  --page-bytes KIB  pages of that size, if the host grants them (the host's own; 0: what the library takes)\n"
     "  --poll told|never|MS  when kvlazy_poll is called between steps (told: when the last one said)\n"
     "\n";
 
@@ -69,7 +73,8 @@ static const char help_words[] =
     "Columns: average, peak and end are resident MiB (end: after two idle times of silence). \"first token\" is the\n"
     "memory work before it, per request: wall time of all calls to the policy from the request's begin to the end\n"
     "of its prefill, page faults, clearing and the row writes themselves included, waiting and create left out.\n"
-    "\"recomputed\" counts tokens of prompts that some slot computed before and that were computed again, \"prefilled\"\n"
+    "\"recomputed\" counts tokens of prompts that some slot computed before and that were computed again, "
+    "\"prefilled\"\n"
     "is the part of all tokens of prompts that was computed. The store of kvlazy+store is in memory and saves whole\n"
     "blocks of 64 tokens of every request, its answer with it.\n"
     "\n"
@@ -78,7 +83,8 @@ static const char help_words[] =
     "\n"
     "tensors: what layouts of K and V (f16, q8_0, q4_0, V transposed) keep resident beside the pages of their rows,\n"
     "what fresh pages cost a prefill and decode, committed ahead and by faults, what giving back costs beside one\n"
-    "madvise, and what an engine keeps that appends above a hole or writes rows that it did not touch; nothing else is measured then. Ratios of times are of medians, the ways taken in turn.\n"
+    "madvise, and what an engine keeps that appends above a hole or writes rows that it did not touch; nothing else is "
+    "measured then. Ratios of times are of medians, the ways taken in turn.\n"
     "\n"
     "idle: what the idle side gives back, when, and at what price for the hooks: memory after many short requests, "
     "time\n"
@@ -86,7 +92,8 @@ static const char help_words[] =
     "a\n"
     "load that swings, and budgets across caches under threads; nothing else is measured then.\n"
     "\n"
-    "scale: what many sequences, shared prefixes, full windows, streams and layers cost, as the ratio of two sizes four\n"
+    "scale: what many sequences, shared prefixes, full windows, streams and layers cost, as the ratio of two sizes "
+    "four\n"
     "apart, and the bytes of the library's own bookkeeping; nothing else is measured then.\n"
     "\n"
     "state: what a conversation costs that is written out and read back, beside memcpy of its bytes into pages as "
@@ -100,12 +107,20 @@ static const char help_words[] =
     "long a directory of 10,000 blobs takes to open, and whether the reference engine goes on with the same bits;\n"
     "nothing else is measured then.\n"
     "\n"
-    "fleet: four engine processes, each with a cache of its own (2 slots of 16384 cells, 4 layers of rows of 256 bytes,\n"
+    "fleet: four engine processes, each with a cache of its own (2 slots of 16384 cells, 4 layers of rows of 256 "
+    "bytes,\n"
     "whatever the options say), one Redis server on a Unix socket, which the bench starts and ends. The requests of a\n"
-    "trace with hash_ids are dealt out to them at random, always in the same way: the part of all tokens of prompts that\n"
-    "is computed, with the server in common, with a store for each alone, and without one. And what saving and loading\n"
-    "cost through the server, beside hiredis alone with the same bytes, of --store MiB of rows (256); what calls take of\n"
+    "trace with hash_ids are dealt out to them at random, always in the same way: the part of all tokens of prompts "
+    "that\n"
+    "is computed, with the server in common, with a store for each alone, and without one. And what saving and "
+    "loading\n"
+    "cost through the server, beside hiredis alone with the same bytes, of --store MiB of rows (256); what calls take "
+    "of\n"
     "which the server hangs; and how many rows were wrong in all of it; nothing else is measured then.\n"
+    "\n"
+    "pages: what pages of 64 KiB cost, keep and give back beside those of 4 KiB, where the host grants them; nothing\n"
+    "else is measured then. --set-folios (root) switches them on for the run and puts the setting back, also when the\n"
+    "run is interrupted. For one figure a process takes all free memory for some seconds.\n"
     "\n"
     "The micro figures are of the default geometry whatever the options say.\n"
     "Public traces of this form: Azure LLM inference traces 2023, AzurePublicDataset, CC-BY 4.0\n"
@@ -130,6 +145,7 @@ void bench_config_default(struct bench_config *config)
         .prefill_per_s = 1000,
         .decode_per_s = 30,
         .shrink = KVLAZY_SHRINK_TAILS,
+        .page_bytes = bench_page_bytes(),
     };
 }
 
@@ -156,8 +172,11 @@ enum {
     OPTION_FLAG,
     OPTION_SHRINK,
     OPTION_KEEP,
+    OPTION_WARM,
     OPTION_BUDGET,
     OPTION_POLL,
+    OPTION_PAGE_BYTES,
+    OPTION_SET_FOLIOS,
     OPTION_STATE,
     OPTION_STORE,
 };
@@ -185,8 +204,11 @@ static const struct option options[] = {
     {"flag", required_argument, NULL, OPTION_FLAG},
     {"shrink", required_argument, NULL, OPTION_SHRINK},
     {"keep", required_argument, NULL, OPTION_KEEP},
+    {"warm", required_argument, NULL, OPTION_WARM},
     {"budget", required_argument, NULL, OPTION_BUDGET},
     {"poll", required_argument, NULL, OPTION_POLL},
+    {"page-bytes", required_argument, NULL, OPTION_PAGE_BYTES},
+    {"set-folios", no_argument, NULL, OPTION_SET_FOLIOS},
     {"state", required_argument, NULL, OPTION_STATE},
     {"store", required_argument, NULL, OPTION_STORE},
     {NULL, 0, NULL, 0},
@@ -328,6 +350,9 @@ static void read_option(struct bench_config *config, int option, const char *tex
     case OPTION_SHRINK:
         config->shrink = read_word(option, text, shrink_words);
         break;
+    case OPTION_WARM:
+        config->warm_bytes = (uint64_t)read_number(option, text, 0, 1 << 24) << 20;
+        break;
     case OPTION_KEEP:
         config->keep_tokens = read_number(option, text, 0, 16 << 20);
         break;
@@ -336,6 +361,12 @@ static void read_option(struct bench_config *config, int option, const char *tex
         break;
     case OPTION_POLL:
         config->poll_ms = read_poll(text);
+        break;
+    case OPTION_PAGE_BYTES:
+        config->page_bytes = (uint64_t)read_number(option, text, 0, 1 << 20) << 10;
+        break;
+    case OPTION_SET_FOLIOS:
+        config->set_folios = true;
         break;
     case OPTION_STATE:
         config->state_bytes = (uint64_t)read_number(option, text, 8, 1 << 20) << 20;

@@ -62,6 +62,8 @@ int bench_kvlazy_create(kvlazy_cache **cache, const struct bench_config *config,
     params.keep_tokens = config->keep_tokens;
     params.shrink = config->shrink;
     params.budget_bytes = config->budget_bytes;
+    params.page_bytes = config->page_bytes;
+    params.warm_bytes = config->warm_bytes;
     params.model_tag = "bench";
     params.model_tag_bytes = 5;
     int status = kvlazy_create(&params, cache);

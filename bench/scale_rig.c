@@ -42,6 +42,7 @@ void scale_init(struct scale_rig *rig, uint32_t kv_size, uint32_t n_stream, uint
     rig->mem.ctx = rig;
     rig->mem.now_ms = manual_now_ms;
     kvlazy_params_init(&rig->params);
+    rig->params.page_bytes = bench_page_bytes();
     rig->params.kv_size = kv_size;
     rig->params.n_stream = n_stream;
     rig->params.n_seq_max = n_seq;

@@ -47,6 +47,7 @@ static int create(struct state_rig *rig, uint64_t n_byte, bool transposed)
     rig->n_cell = (uint32_t)(n_byte / ((uint64_t)rig->n_tensor * STATE_ROW_BYTES));
     rig->n_byte = (uint64_t)rig->n_cell * rig->n_tensor * STATE_ROW_BYTES;
     kvlazy_params_init(&params);
+    params.page_bytes = bench_page_bytes();
     params.kv_size = 2 * rig->n_cell + BENCH_BATCH;
     params.n_seq_max = 4;
     params.layers = layers;

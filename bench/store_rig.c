@@ -80,6 +80,7 @@ static int create_cache(struct store_rig *rig, uint64_t n_byte, bool transposed)
     rig->n_cell = (uint32_t)(n_byte / token_bytes / STORE_BLOCK * STORE_BLOCK);
     rig->n_byte = rig->n_cell * token_bytes;
     kvlazy_params_init(&params);
+    params.page_bytes = bench_page_bytes();
     params.kv_size = rig->n_cell + BENCH_BATCH;
     params.n_seq_max = 2;
     params.layers = layers;

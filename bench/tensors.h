@@ -44,11 +44,16 @@ struct tensors_rig {
 
 /** The default geometry with rows of a layout. flags: of kvlazy_params. 0 or -1. */
 int tensors_open(struct tensors_rig *rig, const struct tensors_layout *layout, uint32_t flags);
+/** The same with pages of a size, and a hint how many threads write. The other one has the host's own pages. */
+int tensors_open_pages(struct tensors_rig *rig, const struct tensors_layout *layout, uint32_t flags,
+                       uint64_t page_bytes, uint32_t n_writer);
 void tensors_close(struct tensors_rig *rig);
 
 /** n tokens more for sequence 0, TENSORS_BATCH in all at most: one batch, in ubatches of TENSORS_UBATCH, with their
  * rows written. time may be NULL. 0 or -1. */
 int tensors_put(struct tensors_rig *rig, uint32_t n, struct tensors_time *time);
+/** The same, and then all rows up to n_kv are read. Row-major tensors only. */
+int tensors_put_and_read(struct tensors_rig *rig, uint32_t n);
 /** Drops the tokens. pages: and gives back what they lay on. 0 or -1. */
 int tensors_drop(struct tensors_rig *rig, bool pages);
 /** Drops all tokens but the first n, and gives back what no other needs. 0 or -1. */

@@ -173,6 +173,7 @@ static int maps_open(kvlazy_cache **cache)
         layers[i] = (kvlazy_layer){.id = i, .k_row_bytes = 544, .v_row_bytes = 512, .v_channels = i % 2 == 0 ? 0 : 16};
     }
     kvlazy_params_init(&params);
+    params.page_bytes = bench_page_bytes();
     params.kv_size = MAPS_CELLS;
     params.layers = layers;
     params.n_layer = MAPS_LAYERS;

@@ -19,7 +19,8 @@ const struct tensors_layout tensors_layouts[TENSORS_LAYOUTS] = {
     [TENSORS_F16_TRANSPOSED] = {"f16_transposed", "f16, V^T", 2048, 1024},
 };
 
-static int create(struct tensors_rig *rig, const struct tensors_layout *layout, uint32_t flags)
+static int create(struct tensors_rig *rig, const struct tensors_layout *layout, uint32_t flags, uint64_t page_bytes,
+                  uint32_t n_writer)
 {
     kvlazy_layer *layers = calloc(rig->geometry.n_layer, sizeof(*layers));
     kvlazy_params params;
@@ -38,6 +39,8 @@ static int create(struct tensors_rig *rig, const struct tensors_layout *layout, 
     params.slot_shrink_idle_ms = rig->geometry.idle_ms;
     params.n_stream = params.n_seq_max = rig->geometry.n_slot;
     params.flags = flags;
+    params.page_bytes = page_bytes;
+    params.n_writer = n_writer;
     params.layers = layers;
     params.n_layer = rig->geometry.n_layer;
     int status = kvlazy_create(&params, &rig->cache);
@@ -47,6 +50,12 @@ static int create(struct tensors_rig *rig, const struct tensors_layout *layout, 
 
 int tensors_open(struct tensors_rig *rig, const struct tensors_layout *layout, uint32_t flags)
 {
+    return tensors_open_pages(rig, layout, flags, bench_page_bytes(), 0);
+}
+
+int tensors_open_pages(struct tensors_rig *rig, const struct tensors_layout *layout, uint32_t flags,
+                       uint64_t page_bytes, uint32_t n_writer)
+{
     *rig = (struct tensors_rig){0};
     bench_config_default(&rig->geometry);
     rig->n_tensor = bench_tensors(&rig->geometry);
@@ -54,7 +63,7 @@ int tensors_open(struct tensors_rig *rig, const struct tensors_layout *layout, u
     if (rig->tensor == NULL) {
         return bench_error("out of memory");
     }
-    if (create(rig, layout, flags) != 0) {
+    if (create(rig, layout, flags, page_bytes, n_writer) != 0) {
         tensors_close(rig);
         return -1;
     }
@@ -240,6 +249,36 @@ int tensors_put(struct tensors_rig *rig, uint32_t n, struct tensors_time *time)
     if (time != NULL) {
         *time = spent;
     }
+    return status;
+}
+
+/* All rows up to cell n_kv, as attention does. */
+static void read_rows(const struct tensors_rig *rig, uint32_t n_kv)
+{
+    for (uint32_t t = 0; t < rig->n_tensor; t++) {
+        const volatile char *row = rig->tensor[t].data;
+        for (uint32_t i = 0; i < n_kv; i++) {
+            for (size_t at = 0; at < rig->tensor[t].row_bytes; at += 64) {
+                (void)row[i * rig->tensor[t].cell_stride + at];
+            }
+        }
+    }
+}
+
+int tensors_put_and_read(struct tensors_rig *rig, uint32_t n)
+{
+    kvlazy_ubatch ubatch[TENSORS_BATCH / TENSORS_UBATCH];
+    kvlazy_slot slot[TENSORS_BATCH / TENSORS_UBATCH];
+    struct tensors_time spent = {0};
+    uint32_t n_ubatch;
+    int status = prepare(rig, n, ubatch, slot, &n_ubatch);
+    for (uint32_t i = 0; status == 0 && i < n_ubatch; i++) {
+        status = apply(rig, &slot[i], &ubatch[i], &spent);
+        if (status == 0) {
+            read_rows(rig, kvlazy_n_kv(rig->cache, &slot[i]));
+        }
+    }
+    kvlazy_end_batch(rig->cache);
     return status;
 }
 

@@ -21,6 +21,7 @@ base           0  plain
 host           1  os
 memory         2  pure
 memory/arena   2  table
+memory/pace    2  table
 memory/table   2  table
 tokens         3  pure
 core           4  order

@@ -27,7 +27,10 @@
  *    padding.
  *  - Bytes that no layer names are never touched by a cache. A page with such bytes, padding too, never goes back.
  *  - One cache uses an arena, or several linked ones.
- *  - Part of a cache may be laid out by the library and part of it here. Arenas and cache have pages of one size.
+ *  - Part of a cache may be laid out by the library and part of it here. Arenas and cache have pages of one size: the
+ *    largest up to 64 KiB that the host grants. The first kvlazy_create or kvlazy_plan that names an arena, while no
+ *    cache uses it, changes it to the host's own pages where its rows are too small or page_bytes says so.
+ *  - A tensor that does not begin on a page shares one with its neighbour, and that page goes back when both are free.
  *  - KVLAZY_DONTFORK and KVLAZY_HUGE_PAGES are about what the library lays out. With tensors in an arena they are
  *    ENOTSUP.
  *  - A rule that is broken is EINVAL from kvlazy_create, and the log line names the layer, K or V, and the value that is
@@ -70,8 +73,8 @@ KVLAZY_API int kvlazy_arena_discard(kvlazy_arena *arena, size_t offset, size_t b
  */
 KVLAZY_API int kvlazy_arena_destroy(kvlazy_arena *arena);
 
-/** Returns the page size of a host, which is the alignment a buffer should have; NULL: this host. 0: `mem` is no
- * table. */
+/** Returns the size of the pages of a new arena, which is the alignment that tensors should have: then none shares a
+ * page with another. NULL: this host. 0: `mem` is no table. */
 KVLAZY_API size_t kvlazy_page_bytes(const kvlazy_mem *mem);
 
 #ifdef __cplusplus

@@ -232,8 +232,8 @@ KVLAZY_API int kvlazy_prepare_restore(kvlazy_cache *cache, const kvlazy_ubatch *
  *  - Pages that are not there yet are made present in one call for all tensors, so that writing does not fault.
  *  - While a stream decodes steadily, one token a batch, up to 32 cells more, of at most 4 MiB, are made ready.
  *    These count as touched, and go back like any free page.
- *  - Not so with KVLAZY_NO_COMMIT_AHEAD, on a host with several memory nodes (a page should belong to the thread that
- *    writes it), and where all memory is locked.
+ *  - Not so where faults are cheaper (n_writer of kvlazy_params), with KVLAZY_NO_COMMIT_AHEAD, on a host with several
+ *    memory nodes (a page should belong to the thread that writes it), and where all memory is locked.
  *
  * Fails: no token was put anywhere, and the batch stays open.
  *  - EINVAL: no batch is open; the slot is stale, foreign, of another batch, or applied already; the ubatch is another
@@ -300,6 +300,7 @@ enum {
     KVLAZY_HUGE_PAGES = 1u << 2,       /* pages are huge ones (2 MiB), each given back only as a whole */
     KVLAZY_NO_COMMIT_AHEAD = 1u << 3,  /* apply_ubatch leaves the first touch to the writing threads */
     KVLAZY_CELLS_ANY_THREAD = 1u << 4, /* the functions of cell_ops may be called on any thread (engine_cells.h) */
+    KVLAZY_COMMIT_AHEAD = 1u << 5,     /* apply_ubatch makes pages present where the host can, cheaper or not */
 };
 
 /** Levels of a log line. */
@@ -375,6 +376,17 @@ struct kvlazy_params {
     const void *model_tag;  /* what rows depend on: weights, adapters, types of K and V, RoPE (state.h). A state is
                                read only by a cache of the same tag. Copied. NULL (default): the empty tag */
     size_t model_tag_bytes; /* at most 64 */
+
+    uint64_t page_bytes; /* pages are at most so large: a power of two, of which the largest is taken that the host
+                            grants; at least the host's own. 0 (default): the largest up to 64 KiB that holds no more
+                            than kv_size_initial cells. Not read with KVLAZY_HUGE_PAGES */
+    uint32_t n_writer;   /* threads that write rows at the same time, as a hint. With it, and with pages larger than the
+                            host's own, kvlazy_create tries out a few pages, and apply_ubatch makes pages present only
+                            where, and as long as, that is cheaper than the faults of so many threads. 0 (default): not
+                            known, and of a trial 1 */
+    uint64_t warm_bytes; /* of free pages, so many bytes stay touched for the next prompt, those of the lowest cells,
+                            the same in every stream: neither age nor an idle shrink takes them. kvlazy_trim,
+                            kvlazy_clear, limits, pools and memory pressure do. 0 (default): none stays */
 };
 
 /* ------------------------------------------------------------------------------------------------------
@@ -621,6 +633,8 @@ struct kvlazy_stats_info {
     kvlazy_histogram evict;     /* deciding what goes, without on_evict */
     kvlazy_histogram compact;   /* moving cells, a bounded piece of work each */
     uint64_t bookkeeping_bytes; /* the library's own memory: cells, sequences, plans, page bitmaps */
+    uint64_t page_bytes;        /* size of a page, in which all other figures are counted */
+    uint64_t commits_ahead;     /* 1: apply_ubatch makes pages present; 0: they come when they are written */
 };
 
 /* ------------------------------------------------------------------------------------------------------
@@ -629,7 +643,8 @@ struct kvlazy_stats_info {
 
 /**
  * Sets one option from text.
- *  - Names: kv-size; slot-initial-ctx (or kv-size-initial); slot-shrink-idle-ms (or shrink-idle-ms); budget-bytes.
+ *  - Names: kv-size; slot-initial-ctx (or kv-size-initial); slot-shrink-idle-ms (or shrink-idle-ms); budget-bytes;
+ *    page-bytes; warm-bytes.
  *  - Sizes take k, m, g, t, powers of 1024: "4k" is 4096. Times take ms, s, min, h, and are milliseconds without:
  *    "30s" is 30000. 0 keeps its meaning.
  * Fails: EINVAL for an unknown name, and for a negative, overflowing or malformed value; nothing is set. A log line (if
@@ -650,10 +665,11 @@ typedef struct kvlazy_plan_info {
     uint64_t reserved_bytes; /* address space of the tensors, whole pages */
     uint64_t cell_bytes;     /* bytes of one cell's rows in all layers of one stream */
     uint64_t initial_bytes;  /* pages of kv_size_initial cells in every stream: what an idle cache may keep */
-    uint64_t page_bytes;
+    uint64_t page_bytes;     /* see page_bytes of kvlazy_params */
     uint32_t kv_size, kv_size_initial, n_stream, n_seq_max, n_pad;
     uint32_t writable_cells; /* cells per stream writable from the start; 0 instead of kv_size on a host that refuses
                                 the reservation, where cells become writable as they are applied */
+    uint64_t waste_bytes;    /* of initial_bytes, what pages of the host's own size would not take */
 } kvlazy_plan_info;
 
 /**

@@ -8,12 +8,12 @@
  * behind it.
  *
  * The contract, for all of them:
- *  - They return numbers (why_refused alone has words). They never print, never round, never decide; rounding and
- *    policy are the library's.
+ *  - They return numbers (why_refused and why_not_granted alone have words). They never print, never round, never
+ *    decide; rounding and policy are the library's.
  *  - Addresses and sizes the library passes are whole pages of one reservation.
  *  - `ctx` is handed to every call unchanged. The functions of the host table do not look at it, so a copy
- *    may carry any context for the members it overrides. They keep no state but the two sums of `count`, which all
- *    users of the host table in a process share, its copies too.
+ *    may carry any context for the members it overrides. They keep no state but the two sums of `count` and what
+ *    `granted` found out, which all users of the host table in a process share, its copies too.
  *  - They are called with the cache's lock held, so they must not call back into the same cache, and must
  *    return in bounded time.
  *  - Two caches may call the same table from two threads at once.
@@ -42,6 +42,8 @@ enum {
     KVLAZY_RESERVE_HUGE_PAGES = 1u << 1, /* huge pages are welcome; without it they are to be kept away */
     KVLAZY_RESERVE_READ_ONLY = 1u << 2,  /* readable, zero, and charged to no limit until set_writable. Passed only to
                                             a table that has set_writable */
+    KVLAZY_RESERVE_ANY_PAGES = 1u << 3,  /* pages of any size, as the host is used to: neither welcome nor kept away.
+                                            Passed only to a table that has granted, never with HUGE_PAGES */
 };
 
 /** What is special about a host. */
@@ -127,6 +129,21 @@ typedef struct kvlazy_mem {
      * where the host refuses a writable reservation, each part that becomes writable by itself is a mapping. NULL: no
      * limit. */
     uint64_t (*max_mappings)(void *ctx);
+
+    /* Which pages a host hands out: the bytes that a first write makes present in a reservation that was made with
+     * these flags (KVLAZY_RESERVE_HUGE_PAGES, KVLAZY_RESERVE_ANY_PAGES), where nothing is present yet. A power of two;
+     * page_bytes: no more than a page. Asked when a cache or an arena is created. Whatever it says, a write may bring
+     * less, where memory is scarce. NULL: page_bytes for each. */
+    size_t (*granted)(void *ctx, uint32_t flags);
+
+    /* Which setting would grant pages of that size, in words for the log. 1: text was written, at most text_bytes of
+     * it; 0: none that is known. NULL: cannot tell. */
+    int (*why_not_granted)(void *ctx, size_t page_bytes, char *text, size_t text_bytes);
+
+    /* Of a whole reservation: from here on its pages are of page_bytes, as if it were made without
+     * KVLAZY_RESERVE_HUGE_PAGES and KVLAZY_RESERVE_ANY_PAGES. 0, or an errno value, and nothing changed. NULL: it
+     * cannot be changed. */
+    int (*keep_small)(void *ctx, void *addr, size_t bytes);
 } kvlazy_mem;
 
 /** The table of this host (Linux: mmap, madvise, CLOCK_MONOTONIC_COARSE). Never NULL, static. */

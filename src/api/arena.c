@@ -5,11 +5,17 @@
 
 #include <kvlazy/arena.h>
 
+/* An arena is reserved before the rows are known that will lie in it. */
+static kvl_page usual_page(const kvlazy_mem *mem)
+{
+    return kvl_page_choose(mem, kvl_policy_page_most(0, 0, 0));
+}
+
 size_t kvlazy_page_bytes(const kvlazy_mem *mem)
 {
     kvlazy_mem whole;
 
-    return kvl_table_read(mem, &whole) ? (size_t)kvl_page_bytes(&whole, false) : 0;
+    return kvl_table_read(mem, &whole) ? (size_t)usual_page(&whole).bytes : 0;
 }
 
 int kvlazy_arena_create(const kvlazy_mem *mem, size_t bytes, kvlazy_arena **arena, void **base)
@@ -22,7 +28,7 @@ int kvlazy_arena_create(const kvlazy_mem *mem, size_t bytes, kvlazy_arena **aren
     if (!a)
         return KVLAZY_ENOMEM;
     /* What an engine writes is its own affair, so there is no frontier that could follow it. */
-    int status = kvl_arena_init(a, &whole, bytes, 0, NULL, 0);
+    int status = kvl_arena_init(a, &whole, bytes, usual_page(&whole), 0, NULL, 0);
     if (status) {
         free(a);
         return status;

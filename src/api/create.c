@@ -3,6 +3,7 @@
 #include "api/door.h"
 #include "core/arenas.h"
 #include "core/lock.h"
+#include "core/paging.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,8 +28,7 @@ static int init_streams(kvlazy_cache *c)
 
 static uint32_t reserve_flags(const kvlazy_params *p)
 {
-    return (p->flags & KVLAZY_DONTFORK ? KVLAZY_RESERVE_DONTFORK : 0) |
-           (p->flags & KVLAZY_HUGE_PAGES ? KVLAZY_RESERVE_HUGE_PAGES : 0);
+    return p->flags & KVLAZY_DONTFORK ? KVLAZY_RESERVE_DONTFORK : 0;
 }
 
 /* A frontier splits a mapping in two, and a process may have so many: a part of them for one cache. */
@@ -49,7 +49,8 @@ static int init_own(kvlazy_cache *c)
     kvl_span *block = kvl_geometry_blocks(g, most_frontiers(c->params.mem), &n_block);
     if (!block)
         return KVLAZY_ENOMEM;
-    int status = kvl_arena_init(&c->rows.own, c->params.mem, g->own_bytes, reserve_flags(&c->params), block, n_block);
+    int status = kvl_arena_init(&c->rows.own, c->params.mem, g->own_bytes, c->rows.page, reserve_flags(&c->params),
+                                block, n_block);
     free(block);
     g->arena[g->n_arena - 1] = &c->rows.own;
     return status;
@@ -105,18 +106,21 @@ static void say_complaint(kvl_log *log, const kvlazy_params *p, const kvl_compla
                  said->is_v ? "V" : "K", p->kv_size, p->n_stream, value, said->why, other);
 }
 
-/* Sizes of what the parameters ask for, or why not. */
-static int lay_out(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log)
-{
-    uint64_t page_bytes = kvl_page_bytes(p->mem, p->flags & KVLAZY_HUGE_PAGES);
-    kvl_complaint complaint;
+/* What the parameters ask for comes to: the pages, and where tensors lie. */
+typedef struct layout {
+    kvl_page page;
+    kvl_geometry geometry;
+} layout;
 
-    if (!page_bytes) {
-        kvl_log_note(log, KVLAZY_LOG_ERROR, "mem page_bytes: must be a power of two");
-        return KVLAZY_EINVAL;
-    }
-    int status = kvl_geometry_init(geometry, p->layers, p->n_layer, p->kv_size, p->n_stream, page_bytes,
-                                   kvl_arena_bounds, &complaint);
+static int lay_out(const kvlazy_params *p, layout *l, kvl_log *log)
+{
+    kvl_complaint complaint;
+    int status = kvl_paging_choose(p, &l->page, log);
+
+    if (status)
+        return status;
+    status = kvl_geometry_init(&l->geometry, p->layers, p->n_layer, p->kv_size, p->n_stream, l->page.bytes,
+                               kvl_arena_bounds, &complaint);
     if (status == KVLAZY_ENOMEM)
         kvl_log_note(log, KVLAZY_LOG_ERROR, "layers: no memory to note %u of them", p->n_layer);
     else if (status)
@@ -139,24 +143,24 @@ static int copy_root(kvlazy_cache *c)
     return c->limits.host_root ? KVLAZY_OK : KVLAZY_ENOMEM;
 }
 
-static int create(const kvlazy_params *p, kvl_geometry *geometry, kvl_log *log, kvlazy_cache **cache)
+static int create(const kvlazy_params *p, layout *l, kvl_log *log, kvlazy_cache **cache)
 {
     kvlazy_cache *c = calloc(1, sizeof *c);
 
     if (!c) {
-        kvl_geometry_fini(geometry);
+        kvl_geometry_fini(&l->geometry);
         return KVLAZY_ENOMEM;
     }
     c->params = *p;
-    c->rows.geometry = *geometry;
+    c->rows.geometry = l->geometry;
+    c->rows.page = l->page;
     c->mem = *p->mem;
     c->rows.mem = &c->mem;
     c->engine.keeps = p->cell_ops != NULL;
     if (p->cell_ops)
         kvl_struct_copy(&c->engine.ops, sizeof c->engine.ops, p->cell_ops, kvl_struct_size(p->cell_ops));
     c->params.cell_ops = NULL;
-    uint32_t traits = kvl_host_traits(&c->mem), never = KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED | KVLAZY_HOST_FAULTS;
-    c->rows.commits_ahead = !(p->flags & KVLAZY_NO_COMMIT_AHEAD) && !(traits & never);
+    c->rows.commits_ahead = kvl_paging_commits_ahead(p, l->page, &c->rows.pacer);
     c->log = *log;
     c->decay.fallow_due_ms = c->decay.retry_ms = KVL_NEVER;
     c->plan.refused_seq = -1;
@@ -229,9 +233,11 @@ static void say_created(const kvlazy_cache *c, kvl_log *log)
 {
     char reserved[KVL_HUMAN_BYTES], cell[KVL_HUMAN_BYTES];
 
-    kvl_log_note(log, KVLAZY_LOG_INFO, "reserved (not committed) %s: %u streams of %u cells, %s a cell, initial %u",
+    kvl_log_note(log, KVLAZY_LOG_INFO,
+                 "reserved (not committed) %s: %u streams of %u cells, %s a cell, initial %u, pages of %u KiB",
                  kvl_human(reserved, c->rows.geometry.reserved_bytes), c->params.n_stream, c->params.kv_size,
-                 kvl_human(cell, c->rows.geometry.cell_bytes), c->params.kv_size_initial);
+                 kvl_human(cell, c->rows.geometry.cell_bytes), c->params.kv_size_initial,
+                 (unsigned)(c->rows.page.bytes >> 10));
 }
 
 static int read_table(kvlazy_params *p, kvlazy_mem *mem, kvl_log *log)
@@ -245,8 +251,7 @@ static int read_table(kvlazy_params *p, kvlazy_mem *mem, kvl_log *log)
 
 /* Refuses what can be wrong with the parameters themselves, whichever caches use their arenas now. KVLAZY_OK: a layout
  * is held. */
-static int read_params(const kvlazy_params *asked, kvlazy_params *p, kvlazy_mem *mem, kvl_geometry *geometry,
-                       kvl_log *log)
+static int read_params(const kvlazy_params *asked, kvlazy_params *p, kvlazy_mem *mem, layout *l, kvl_log *log)
 {
     int status = kvl_params_resolve(asked, p, log);
 
@@ -256,29 +261,29 @@ static int read_params(const kvlazy_params *asked, kvlazy_params *p, kvlazy_mem 
         status = check_with(p, log);
     if (!status)
         status = check_pool(p, log);
-    return status ? status : lay_out(p, geometry, log);
+    return status ? status : lay_out(p, l, log);
 }
 
 int kvlazy_create(const kvlazy_params *asked, kvlazy_cache **cache)
 {
     kvlazy_params params;
     kvlazy_mem mem;
-    kvl_geometry geometry;
+    layout l;
     kvl_log log;
 
     if (!cache)
         return KVLAZY_EINVAL;
-    int status = read_params(asked, &params, &mem, &geometry, &log);
+    int status = read_params(asked, &params, &mem, &l, &log);
     if (!status) {
-        status = kvl_arenas_check(&geometry, params.with, &log);
+        status = kvl_arenas_check(&l.geometry, params.with, &log);
         if (status)
-            kvl_geometry_fini(&geometry);
+            kvl_geometry_fini(&l.geometry);
     }
     if (!status) {
-        uint64_t reserved_bytes = geometry.reserved_bytes, own_bytes = geometry.own_bytes;
+        uint64_t reserved_bytes = l.geometry.reserved_bytes, own_bytes = l.geometry.own_bytes;
         char text[KVL_HUMAN_BYTES], why[KVL_WHY_BYTES];
 
-        status = create(&params, &geometry, &log, cache);
+        status = create(&params, &l, &log, cache);
         if (!status)
             say_created(*cache, &log);
         else
@@ -322,47 +327,45 @@ void kvlazy_destroy(kvlazy_cache *c)
 }
 
 static const uint16_t plan_end[] = {
-    KVL_END(kvlazy_plan_info, reserved_bytes),
-    KVL_END(kvlazy_plan_info, cell_bytes),
-    KVL_END(kvlazy_plan_info, initial_bytes),
-    KVL_END(kvlazy_plan_info, page_bytes),
-    KVL_END(kvlazy_plan_info, kv_size),
-    KVL_END(kvlazy_plan_info, kv_size_initial),
-    KVL_END(kvlazy_plan_info, n_stream),
-    KVL_END(kvlazy_plan_info, n_seq_max),
-    KVL_END(kvlazy_plan_info, n_pad),
-    KVL_END(kvlazy_plan_info, writable_cells),
-    0,
+    KVL_END(kvlazy_plan_info, reserved_bytes), KVL_END(kvlazy_plan_info, cell_bytes),
+    KVL_END(kvlazy_plan_info, initial_bytes),  KVL_END(kvlazy_plan_info, page_bytes),
+    KVL_END(kvlazy_plan_info, kv_size),        KVL_END(kvlazy_plan_info, kv_size_initial),
+    KVL_END(kvlazy_plan_info, n_stream),       KVL_END(kvlazy_plan_info, n_seq_max),
+    KVL_END(kvlazy_plan_info, n_pad),          KVL_END(kvlazy_plan_info, writable_cells),
+    KVL_END(kvlazy_plan_info, waste_bytes),    0,
 };
 
-_Static_assert(KVL_IS_LAST(kvlazy_plan_info, writable_cells), "a member is not among the ends");
+_Static_assert(KVL_IS_LAST(kvlazy_plan_info, waste_bytes), "a member is not among the ends");
 
 int kvlazy_plan(const kvlazy_params *asked, kvlazy_plan_info *info)
 {
     kvlazy_params p;
     kvlazy_mem mem;
-    kvl_geometry geometry;
+    layout l;
     kvl_log log;
 
     if (!info || !kvl_output_fits(info, sizeof *info, plan_end))
         return KVLAZY_EINVAL;
-    int status = read_params(asked, &p, &mem, &geometry, &log);
+    int status = read_params(asked, &p, &mem, &l, &log);
     kvl_log_tell(&log);
     if (status)
         return status;
+    uint64_t initial_bytes = kvl_geometry_cover_bytes(&l.geometry, p.kv_size_initial, l.page.bytes);
     kvlazy_plan_info plan = {
-        .reserved_bytes = geometry.reserved_bytes,
-        .cell_bytes = geometry.cell_bytes,
-        .initial_bytes = kvl_geometry_cover_bytes(&geometry, p.kv_size_initial),
-        .page_bytes = geometry.page_bytes,
+        .reserved_bytes = l.geometry.reserved_bytes,
+        .cell_bytes = l.geometry.cell_bytes,
+        .initial_bytes = initial_bytes,
+        .page_bytes = l.page.bytes,
+        .waste_bytes =
+            initial_bytes - kvl_geometry_cover_bytes(&l.geometry, p.kv_size_initial, kvl_page_bytes(p.mem, false)),
         .kv_size = p.kv_size,
         .kv_size_initial = p.kv_size_initial,
         .n_stream = p.n_stream,
         .n_seq_max = p.n_seq_max,
         .n_pad = p.n_pad,
-        .writable_cells = kvl_host_grants(p.mem, geometry.own_bytes, reserve_flags(&p)) ? p.kv_size : 0,
+        .writable_cells = kvl_host_grants(p.mem, l.geometry.own_bytes, l.page, reserve_flags(&p)) ? p.kv_size : 0,
     };
-    kvl_geometry_fini(&geometry);
+    kvl_geometry_fini(&l.geometry);
     kvl_struct_fill(info, &plan, sizeof plan);
     return KVLAZY_OK;
 }

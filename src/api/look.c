@@ -29,6 +29,8 @@ static const uint16_t stats_end[] = {
     KVL_END(kvlazy_stats_info, evict),
     KVL_END(kvlazy_stats_info, compact),
     KVL_END(kvlazy_stats_info, bookkeeping_bytes),
+    KVL_END(kvlazy_stats_info, page_bytes),
+    KVL_END(kvlazy_stats_info, commits_ahead),
     0,
 };
 
@@ -37,7 +39,7 @@ static const uint16_t cells_end[] = {
     KVL_END(kvlazy_cells_view, ext_y),  KVL_END(kvlazy_cells_view, ext_x), 0,
 };
 
-_Static_assert(KVL_IS_LAST(kvlazy_stats_info, bookkeeping_bytes), "a member is not among the ends");
+_Static_assert(KVL_IS_LAST(kvlazy_stats_info, commits_ahead), "a member is not among the ends");
 _Static_assert(KVL_IS_LAST(kvlazy_cells_view, ext_x), "a member is not among the ends");
 
 /* ------------------------------------------------------------------------------------------- figures */
@@ -75,6 +77,8 @@ int kvlazy_stats(const kvlazy_cache *cache, kvlazy_stats_info *info)
         .compact = c->counts.compact_time,
         .n_os_refusal = c->rows.n_refused,
         .bookkeeping_bytes = kvl_bookkeeping_bytes(c),
+        .page_bytes = kvl_rows_page_bytes(&c->rows),
+        .commits_ahead = c->rows.commits_ahead,
     };
     for (uint32_t s = 0; s < c->params.n_stream; s++) {
         stats.cap_cells += kvl_soft_cap(&c->params, &c->stream[s], now_ms);

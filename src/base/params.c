@@ -43,6 +43,9 @@ static const uint16_t params_end[] = {
     KVL_END(kvlazy_params, host_root),
     KVL_END(kvlazy_params, model_tag),
     KVL_END(kvlazy_params, model_tag_bytes),
+    KVL_END(kvlazy_params, page_bytes),
+    KVL_END(kvlazy_params, n_writer),
+    KVL_END(kvlazy_params, warm_bytes),
     0,
 };
 
@@ -56,7 +59,7 @@ static const uint16_t cell_ops_end[] = {
     0,
 };
 
-_Static_assert(KVL_IS_LAST(kvlazy_params, model_tag_bytes), "a member is not among the ends");
+_Static_assert(KVL_IS_LAST(kvlazy_params, warm_bytes), "a member is not among the ends");
 _Static_assert(KVL_IS_LAST(kvlazy_cell_ops, due), "a member is not among the ends");
 
 void kvlazy_params_init(kvlazy_params *params)
@@ -122,8 +125,8 @@ static int check_ids(const kvlazy_params *params, kvl_log *log)
 
 static int check_values(const kvlazy_params *p, kvl_log *log)
 {
-    uint32_t known =
-        KVLAZY_SHRINK_AT_INIT | KVLAZY_DONTFORK | KVLAZY_HUGE_PAGES | KVLAZY_NO_COMMIT_AHEAD | KVLAZY_CELLS_ANY_THREAD;
+    uint32_t one_way = KVLAZY_COMMIT_AHEAD | KVLAZY_NO_COMMIT_AHEAD;
+    uint32_t known = KVLAZY_SHRINK_AT_INIT | KVLAZY_DONTFORK | KVLAZY_HUGE_PAGES | KVLAZY_CELLS_ANY_THREAD | one_way;
 
     if (p->kv_size < 1 || p->kv_size > INT32_MAX)
         return kvl_params_refuse(log, KVLAZY_EINVAL, "kv_size", p->kv_size, "must be 1 to 2147483647 cells");
@@ -144,8 +147,12 @@ static int check_values(const kvlazy_params *p, kvl_log *log)
         return kvl_params_refuse(log, KVLAZY_EINVAL, "shrink", (uint64_t)p->shrink, "no such mode");
     if (p->flags & ~known)
         return kvl_params_refuse(log, KVLAZY_EINVAL, "flags", p->flags, "unknown flag");
+    if ((p->flags & one_way) == one_way)
+        return kvl_params_refuse(log, KVLAZY_EINVAL, "flags", p->flags, "COMMIT_AHEAD and NO_COMMIT_AHEAD");
     if (p->n_layer && !p->layers)
         return kvl_params_refuse(log, KVLAZY_EINVAL, "layers", 0, "NULL, but n_layer is not 0");
+    if (p->page_bytes && !kvl_is_pow2(p->page_bytes))
+        return kvl_params_refuse(log, KVLAZY_EINVAL, "page_bytes", p->page_bytes, "must be a power of two");
     if (p->model_tag_bytes > KVL_TAG_BYTES || (p->model_tag_bytes && !p->model_tag))
         return kvl_params_refuse(log, KVLAZY_EINVAL, "model_tag_bytes", p->model_tag_bytes,
                                  "at most 64, with a model_tag");
@@ -262,6 +269,8 @@ static const option options[] = {
     {"slot-shrink-idle-ms", "shrink-idle-ms", parse_ms, UINT32_MAX - 1, offsetof(kvlazy_params, slot_shrink_idle_ms),
      false},
     {"budget-bytes", NULL, parse_size, UINT64_MAX - 1, offsetof(kvlazy_params, budget_bytes), true},
+    {"page-bytes", NULL, parse_size, UINT64_MAX - 1, offsetof(kvlazy_params, page_bytes), true},
+    {"warm-bytes", NULL, parse_size, UINT64_MAX - 1, offsetof(kvlazy_params, warm_bytes), true},
 };
 enum { N_OPTION = sizeof options / sizeof *options };
 

@@ -2,6 +2,9 @@
 /* policy: see policy.h. */
 #include "base/policy.h"
 
+/* Above this size a page costs hardly less, and keeps more. */
+enum { PAGE_MOST_BYTES = 64 << 10 };
+
 static uint64_t next_pow2(uint64_t n)
 {
     return n <= 1 ? n : UINT64_C(1) << (64 - __builtin_clzll(n - 1));
@@ -35,6 +38,20 @@ int64_t kvl_policy_window_begin(int swa_type, uint32_t n_swa, int64_t query)
         break;
     }
     return begin > 0 ? begin : 0;
+}
+
+uint64_t kvl_policy_page_most(uint64_t asked_bytes, uint64_t row_bytes, uint32_t kv_size_initial)
+{
+    uint64_t most = PAGE_MOST_BYTES, bytes;
+
+    if (asked_bytes)
+        return asked_bytes;
+    return row_bytes && !kvl_mul_overflows(row_bytes, kv_size_initial, &bytes) ? kvl_min(most, bytes) : most;
+}
+
+uint64_t kvl_policy_fault_ns(uint64_t write_ns, uint64_t fault_ns, uint32_t n_writer)
+{
+    return fault_ns > write_ns ? (fault_ns - write_ns) / kvl_max(n_writer, 1) : 0;
 }
 
 uint32_t kvl_policy_excess(uint32_t n_live, uint32_t target)

@@ -21,6 +21,15 @@ uint32_t kvl_policy_n_kv(uint32_t kv_size, uint32_t n_pad, uint32_t used_end);
  * also has an end ahead of the query, which this does not tell. */
 int64_t kvl_policy_window_begin(int swa_type, uint32_t n_swa, int64_t query);
 
+/* Returns how large a page may be. Where the operator named a size it is that. Else it is at most 64 KiB, and no more
+ * than kv_size_initial cells of the smallest row take: a page that holds more would keep memory for cells that an idle
+ * stream does not have. row_bytes 0: there is no row. */
+uint64_t kvl_policy_page_most(uint64_t asked_bytes, uint64_t row_bytes, uint32_t kv_size_initial);
+
+/* Returns what making some pages present before they are written may cost at most: the faults of the threads that write
+ * them, less the writing itself, from times of one thread. The call is made by one thread, and faults are shared. */
+uint64_t kvl_policy_fault_ns(uint64_t write_ns, uint64_t fault_ns, uint32_t n_writer);
+
 /* Returns by how many cells a stream is over its target. */
 uint32_t kvl_policy_excess(uint32_t n_live, uint32_t target);
 

@@ -5,12 +5,24 @@
 #include "core/clock.h"
 #include "core/limits.h"
 
-enum { AHEAD_CELLS = 32, AHEAD_BYTES = 4 << 20 };
+enum { AHEAD_CELLS = 32, AHEAD_BYTES = 4 << 20, PAGE_CELLS = 16 };
 
 /* A cell may be a block of tokens, or have rows of many pages: then fewer of them are worth the memory, or none. */
 static uint32_t most_ahead(const kvl_geometry *geometry)
 {
     return (uint32_t)kvl_min(AHEAD_CELLS, AHEAD_BYTES / kvl_max(geometry->cell_bytes, 1));
+}
+
+/* Where a page holds many cells, those to the end of it cost nothing more, and one beyond a page in every tensor. */
+static uint32_t worth_ahead(const kvl_rows *rows, const kvl_run *run)
+{
+    const kvl_geometry *g = &rows->geometry;
+    uint32_t most = most_ahead(g);
+    bool many = rows->page.flags && g->n_host;
+
+    for (const kvl_tensor *t = g->tensor; many && t < g->tensor + g->n_host; t++)
+        many = t->cell_stride * PAGE_CELLS <= g->page_bytes;
+    return many ? (uint32_t)kvl_min(most, kvl_geometry_cells_beside(g, run->stream, run->begin)) : most;
 }
 
 /* The only token of its stream in this ubatch. */
@@ -26,7 +38,7 @@ static bool is_alone(const kvl_run *run, uint32_t i, uint32_t n_run)
 static uint32_t cells_ahead(kvlazy_cache *c, const kvl_run *run)
 {
     kvl_stream *stream = &c->stream[run->stream];
-    uint32_t end = (uint32_t)kvl_min((uint64_t)run->end + most_ahead(&c->rows.geometry), c->params.kv_size);
+    uint32_t end = (uint32_t)kvl_min((uint64_t)run->end + worth_ahead(&c->rows, run), c->params.kv_size);
 
     if (!c->rows.commits_ahead || c->plan.n_ubatch > 1 || stream->n_single < 2 || stream->n_applied ||
         kvl_cells_reserve(&stream->cells, end))

@@ -116,6 +116,14 @@ static inline bool kvl_is_bound_to_thread(const kvlazy_cache *cache)
     return (ops->used_end || ops->move || ops->vacate) && !(cache->params.flags & KVLAZY_CELLS_ANY_THREAD);
 }
 
+/* How many of the lowest fallow cells of each stream stay, however old they are: the next tokens go there. */
+static inline uint32_t kvl_warm_cells(const kvlazy_cache *cache)
+{
+    uint64_t n = cache->params.warm_bytes / kvl_max(cache->rows.geometry.cell_bytes, 1) / cache->params.n_stream;
+
+    return (uint32_t)kvl_min(n, cache->params.kv_size);
+}
+
 static inline bool kvl_has_window(const kvlazy_cache *cache)
 {
     return cache->params.swa_type != KVLAZY_SWA_NONE;

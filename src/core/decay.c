@@ -26,9 +26,15 @@ uint64_t kvl_decay_next_ms(kvlazy_cache *c, uint64_t now_ms)
 
     for (uint32_t s = 0; idle_ms && s < c->params.n_stream; s++) {
         const kvl_cells *cells = &c->stream[s].cells;
+        uint32_t n_warm = kvl_warm_cells(c);
 
-        for (uint32_t i = 0; (i = kvl_cells_next_fallow(cells, i)) < cells->n_cell; i++)
+        for (uint32_t i = 0; (i = kvl_cells_next_fallow(cells, i)) < cells->n_cell; i++) {
+            if (n_warm) {
+                n_warm--;
+                continue;
+            }
             due_ms = kvl_min(due_ms, now_ms + kvl_policy_until_idle(kvl_cells_age(cells, i, now_ms), 0, idle_ms));
+        }
     }
     return due_ms;
 }

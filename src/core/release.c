@@ -66,8 +66,8 @@ static uint64_t least_age(const kvl_stream *stream, uint64_t min_age, uint64_t n
     return now_ms < stream->compact_until_ms ? KVL_NEVER : min_age;
 }
 
-/* keep := live cells, fallow ones that are younger than min_age, and older ones beyond what one piece may take. Returns
- * whether there are any such. */
+/* keep := live cells, fallow ones that are younger than min_age, the lowest of the others as far as warm_bytes go,
+ * unless all are to go (min_age 0), and those beyond what one piece may take. Returns whether there are any such. */
 static bool keep_young(kvlazy_cache *c, uint64_t min_age, uint64_t now_ms)
 {
     uint64_t of_run, of_cell, cell_bytes = kvl_max(c->rows.geometry.cell_bytes, 1);
@@ -80,9 +80,13 @@ static bool keep_young(kvlazy_cache *c, uint64_t min_age, uint64_t now_ms)
         kvl_cells *cells = &c->stream[s].cells;
         uint64_t least = least_age(&c->stream[s], min_age, now_ms);
         uint32_t run_end = UINT32_MAX; /* one past the last cell taken */
+        uint32_t n_warm = min_age ? kvl_warm_cells(c) : 0;
 
         for (uint32_t i = 0; (i = kvl_cells_next_fallow(cells, i)) < cells->n_cell; i++) {
-            bool is_young = kvl_cells_age(cells, i, now_ms) < least, begins = i != run_end;
+            bool is_warm = n_warm > 0, begins = i != run_end;
+            bool is_young = is_warm || kvl_cells_age(cells, i, now_ms) < least;
+
+            n_warm -= is_warm;
 
             full = full || (!is_young && !take_cell(&left, begins, (begins ? of_run : 0) + of_cell));
             if (is_young || full)

@@ -5,7 +5,7 @@
 #include "core/release.h"
 
 enum {
-    PIECE_PAGES = 1 << 18, /* that the host is asked about: 1 GiB of small ones, less than a millisecond */
+    PIECE_BYTES = 1 << 30, /* that the host is asked about, less than a millisecond */
     PIECE_SPANS = 1 << 12, /* that are looked at, perhaps with a question each */
 };
 
@@ -134,7 +134,9 @@ static bool search_all(kvlazy_cache *c, search *s)
 
 bool kvl_untouched_piece(kvlazy_cache *c)
 {
-    search s = {.n_span = PIECE_SPANS, .n_page = PIECE_PAGES, .found_bytes = KVL_PIECE_BYTES};
+    search s = {.n_span = PIECE_SPANS,
+                .n_page = kvl_max(PIECE_BYTES / kvl_rows_page_bytes(&c->rows), 1),
+                .found_bytes = KVL_PIECE_BYTES};
 
     if (!c->untouched.searches)
         return false;

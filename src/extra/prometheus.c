@@ -99,6 +99,8 @@ static void put_all(out *o, const kvlazy_stats_info *s)
     figure(o, "reserved_bytes", "gauge", "Address space of the tensors.", s->reserved_bytes);
     figure(o, "touched_bytes", "gauge", "Pages committed or handed out for writing.", s->touched_bytes);
     figure(o, "bookkeeping_bytes", "gauge", "Memory of the library itself.", s->bookkeeping_bytes);
+    figure(o, "page_bytes", "gauge", "Size of a page.", s->page_bytes);
+    figure(o, "commits_ahead", "gauge", "1: pages are made present before they are written.", s->commits_ahead);
     figure(o, "cap_cells", "gauge", "Soft caps of all streams.", s->cap_cells);
     figure(o, "live_cells", "gauge", "Cells that hold a token.", s->live_cells);
     figure(o, "released_bytes_total", "counter", "Bytes given back to the host.", s->released_bytes);

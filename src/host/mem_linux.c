@@ -12,6 +12,7 @@
  */
 #include "base/base.h"
 #include "host/limits_linux.h"
+#include "host/pages_linux.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -41,7 +42,6 @@
 enum {
     IOV_BATCH = 1024,      /* UIO_MAXIOV: ranges one process_madvise takes */
     INTERRUPTED_TRIES = 8, /* EAGAIN and EINTR are tried again, but not for ever */
-    HUGE_PAGE_BYTES = 2 << 20,
 };
 
 /* ------------------------------------------------------------------------------------------- facts */
@@ -62,16 +62,6 @@ static bool read_text(const char *path, char *text, size_t text_bytes)
         close(fd);
     text[n > 0 ? n : 0] = 0;
     return n > 0;
-}
-
-static size_t host_huge_page_bytes(void *ctx)
-{
-    char text[32];
-
-    (void)ctx;
-    if (!read_text("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", text, sizeof text))
-        return HUGE_PAGE_BYTES;
-    return (size_t)strtoull(text, NULL, 10);
 }
 
 /* "0", or "0-1", or "0,8": more than one node has memory. Without such a file there is one. */
@@ -170,7 +160,8 @@ static void *map_whole(size_t bytes, int prot, uint32_t flags)
     if (!addr)
         return NULL;
     /* Part of a huge page that was given back is not free until the kernel splits it (gperftools#1073). */
-    (void)madvise(addr, bytes, flags & KVLAZY_RESERVE_HUGE_PAGES ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    if (!(flags & KVLAZY_RESERVE_ANY_PAGES))
+        (void)madvise(addr, bytes, flags & KVLAZY_RESERVE_HUGE_PAGES ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     (void)madvise(addr, bytes, MADV_DONTDUMP);
     (void)prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, addr, bytes, "kvlazy");
     if ((flags & KVLAZY_RESERVE_DONTFORK) && madvise(addr, bytes, MADV_DONTFORK) != 0) {
@@ -428,7 +419,7 @@ const kvlazy_mem *kvlazy_mem_host(void)
         .resident = host_resident,
         .now_ms = host_now_ms,
         .set_writable = host_set_writable,
-        .huge_page_bytes = host_huge_page_bytes,
+        .huge_page_bytes = kvl_linux_huge_page_bytes,
         .traits = host_traits,
         .why_refused = host_why_refused,
         .headroom = kvl_linux_headroom,
@@ -436,6 +427,9 @@ const kvlazy_mem *kvlazy_mem_host(void)
         .process_id = host_process_id,
         .count = kvl_linux_count,
         .max_mappings = host_max_mappings,
+        .granted = kvl_linux_granted,
+        .why_not_granted = kvl_linux_why_not_granted,
+        .keep_small = kvl_linux_keep_small,
     };
     return &host;
 }

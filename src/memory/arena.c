@@ -87,24 +87,22 @@ static int reserve(kvlazy_arena *a, uint64_t bytes, const kvl_span *block, uint3
     return KVLAZY_OK;
 }
 
-bool kvl_host_grants(const kvlazy_mem *mem, uint64_t bytes, uint32_t flags)
+bool kvl_host_grants(const kvlazy_mem *mem, uint64_t bytes, kvl_page page, uint32_t flags)
 {
     if (!bytes || !mem->set_writable)
         return true;
-    size_t map_bytes = bytes_to_map(mem, bytes, kvl_page_bytes(mem, flags & KVLAZY_RESERVE_HUGE_PAGES));
-    void *map = mem->reserve(mem->ctx, map_bytes, flags);
+    size_t map_bytes = bytes_to_map(mem, bytes, page.bytes);
+    void *map = mem->reserve(mem->ctx, map_bytes, flags | page.flags);
     return map && mem->unreserve(mem->ctx, map, map_bytes) == 0;
 }
 
-int kvl_arena_init(kvlazy_arena *a, const kvlazy_mem *mem, uint64_t bytes, uint32_t flags, const kvl_span *block,
-                   uint32_t n_block)
+int kvl_arena_init(kvlazy_arena *a, const kvlazy_mem *mem, uint64_t bytes, kvl_page page, uint32_t flags,
+                   const kvl_span *block, uint32_t n_block)
 {
-    uint64_t page_bytes = kvl_page_bytes(mem, flags & KVLAZY_RESERVE_HUGE_PAGES);
-
-    *a = (kvlazy_arena){.mem = *mem, .bytes = bytes, .reserve_flags = flags, .gives_zeros = true};
-    if (!page_bytes)
+    *a = (kvlazy_arena){.mem = *mem, .bytes = bytes, .reserve_flags = flags | page.flags, .gives_zeros = true};
+    if (!page.bytes)
         return KVLAZY_EINVAL;
-    a->page_shift = (uint32_t)__builtin_ctzll(page_bytes);
+    a->page_shift = (uint32_t)__builtin_ctzll(page.bytes);
     if (!bytes)
         return KVLAZY_OK;
     int status = reserve(a, bytes, block, n_block);

@@ -18,6 +18,7 @@
 #include "base/base.h"
 #include "base/bits.h"
 #include "memory/geometry.h"
+#include "memory/page.h"
 #include "memory/table.h"
 
 /* Part of an arena that is written from its beginning on. Where a host refuses a writable reservation, it is writable
@@ -43,7 +44,7 @@ struct kvlazy_arena {
     void *map; /* what the host gave: more than the arena where that has to be aligned */
     size_t map_bytes;
     uint32_t reserve_flags;
-    uint32_t page_shift; /* of the unit in which memory comes and goes, a page or a huge page */
+    uint32_t page_shift; /* of the page in use, which comes and goes as a whole: one of the host's or larger */
     uint64_t n_page;
     uint64_t *touched;   /* bits, one a page */
     uint64_t n_touched;  /* pages */
@@ -75,16 +76,16 @@ static inline void kvl_arena_bounds(const kvlazy_arena *arena, const char **base
     *bytes = kvl_is_arena(arena) ? arena->bytes : 0;
 }
 
-/* Reserves; 0 bytes are legal and reserve nothing. flags: KVLAZY_RESERVE_*; with HUGE_PAGES a page is a huge one.
- * block: ascending parts for a host that refuses a writable reservation; n_block 0: it is refused then.
- * KVLAZY_ENOMEM: nothing is held. */
-int kvl_arena_init(kvlazy_arena *arena, const kvlazy_mem *mem, uint64_t bytes, uint32_t flags, const kvl_span *block,
-                   uint32_t n_block);
+/* Reserves; 0 bytes are legal and reserve nothing. page: one that the host grants. flags: KVLAZY_RESERVE_* beside
+ * those of the page. block: ascending parts for a host that refuses a writable reservation; n_block 0: it is refused
+ * then. KVLAZY_ENOMEM: nothing is held. */
+int kvl_arena_init(kvlazy_arena *arena, const kvlazy_mem *mem, uint64_t bytes, kvl_page page, uint32_t flags,
+                   const kvl_span *block, uint32_t n_block);
 void kvl_arena_fini(kvlazy_arena *arena);
 
 /* Whether a host would grant so much, writable. Reserves nothing; a table without read-only reservations is believed
  * to. */
-bool kvl_host_grants(const kvlazy_mem *mem, uint64_t bytes, uint32_t flags);
+bool kvl_host_grants(const kvlazy_mem *mem, uint64_t bytes, kvl_page page, uint32_t flags);
 
 /* Begins a new batch of ranges, in ascending order of bytes. */
 void kvl_arena_gather(kvlazy_arena *arena);
@@ -116,6 +117,14 @@ void kvl_arena_discard(kvlazy_arena *arena, kvl_span bytes);
 
 /* Bytes of pages [first, end) in RAM, as the host says. */
 uint64_t kvl_arena_resident(const kvlazy_arena *arena, uint64_t first, uint64_t end);
+
+/* Gives back the gathered pages, of which none is touched, before they are committed. They stay gathered. What the host
+ * refuses is as it was. */
+static inline void kvl_arena_give_gathered(kvlazy_arena *arena)
+{
+    for (size_t i = 0; i < arena->n_range; i++)
+        i += arena->mem.decommit(arena->mem.ctx, arena->range + i, arena->n_range - i);
+}
 
 static inline uint64_t kvl_page_floor(const kvlazy_arena *arena, uint64_t byte)
 {

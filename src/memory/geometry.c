@@ -343,7 +343,7 @@ kvl_span *kvl_geometry_blocks(const kvl_geometry *g, uint64_t n_most, uint32_t *
     return block;
 }
 
-uint64_t kvl_geometry_cover_bytes(const kvl_geometry *g, uint32_t n_cell)
+uint64_t kvl_geometry_cover_bytes(const kvl_geometry *g, uint32_t n_cell, uint64_t page_bytes)
 {
     uint64_t bytes = 0, done = 0; /* done: where the pages end that were counted, since lanes and tensors share some */
 
@@ -355,11 +355,23 @@ uint64_t kvl_geometry_cover_bytes(const kvl_geometry *g, uint32_t n_cell)
             for (uint32_t cell = 0, end; cell < n_cell; cell = end) {
                 end = n_cell - cell > kvl_tensor_span_cells(t) ? cell + kvl_tensor_span_cells(t) : n_cell;
                 kvl_span rows = kvl_lane_span(t, kvl_tensor_lane(t, g->n_stream, l).base, cell, end);
-                uint64_t begin = kvl_max(done, kvl_round_down(rows.begin, g->page_bytes));
+                uint64_t begin = kvl_max(done, kvl_round_down(rows.begin, page_bytes));
 
-                done = kvl_max(done, page_up(g, rows.end));
+                done = kvl_max(done, kvl_round_up(rows.end, page_bytes));
                 bytes += done > begin ? done - begin : 0;
             }
     }
     return bytes;
+}
+
+uint32_t kvl_geometry_cells_beside(const kvl_geometry *g, uint32_t stream, uint32_t cell)
+{
+    uint64_t least = g->kv_size - 1 - cell;
+
+    for (const kvl_tensor *t = g->tensor; t < g->tensor + g->n_host; t++) {
+        uint64_t end = kvl_lane_span(t, t->offset + stream * t->stream_stride, cell, cell + 1).end;
+
+        least = kvl_min(least, (page_up(g, end) - end) / t->cell_stride);
+    }
+    return (uint32_t)least;
 }

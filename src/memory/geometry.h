@@ -107,8 +107,12 @@ const kvl_tensor *kvl_geometry_find(const kvl_geometry *geometry, uint32_t layer
  * where there is no memory to note them. */
 kvl_span *kvl_geometry_blocks(const kvl_geometry *geometry, uint64_t n_most, uint32_t *n_block);
 
-/* Returns the bytes of the pages that the first n cells of every stream lie on, each page once. */
-uint64_t kvl_geometry_cover_bytes(const kvl_geometry *geometry, uint32_t n_cell);
+/* Returns the bytes of the pages that the first n cells of every stream lie on, each page once, with pages of that
+ * size. */
+uint64_t kvl_geometry_cover_bytes(const kvl_geometry *geometry, uint32_t n_cell, uint64_t page_bytes);
+
+/* Returns how many cells behind one have their rows on the same pages as it, in every tensor. */
+uint32_t kvl_geometry_cells_beside(const kvl_geometry *geometry, uint32_t stream, uint32_t cell);
 
 /* One lane: the cells of one stream at a fixed stride. */
 typedef struct kvl_lane {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* rows: see rows.h. */
 #include "memory/rows.h"
+#include "memory/fresh.h"
 
 /* ------------------------------------------------------------------------------------------- spans */
 
@@ -167,10 +168,23 @@ void kvl_rows_count_out(kvl_rows *r)
 
 /* ------------------------------------------------------------------------------------------- committing */
 
-static int commit(kvl_rows *r)
+/* Attention may have read some page under these runs, of the larger pages for which that matters. */
+static bool were_read(const kvl_rows *r, const kvl_run *run, uint32_t n_run)
+{
+    uint64_t n_cell = r->page.flags ? kvl_fresh_cells(&r->geometry) : 0;
+
+    for (const kvl_run *at = run; n_cell && at < run + n_run; at++)
+        if (r->stream[at->stream].read_end && at->begin < r->stream[at->stream].read_end + n_cell)
+            return true;
+    return false;
+}
+
+static int commit(kvl_rows *r, bool fresh)
 {
     kvlazy_arena **arena = r->geometry.arena;
 
+    for (uint32_t i = 0; fresh && i < r->geometry.n_arena; i++)
+        kvl_fresh_gathered(&r->geometry, i);
     for (uint32_t i = 0; i < r->geometry.n_arena; i++)
         if (kvl_arena_commit(arena[i], r->commits_ahead)) {
             while (i-- > 0)
@@ -214,12 +228,16 @@ void kvl_rows_forget_ready(kvl_rows *r)
 int kvl_rows_touch(kvl_rows *r, const kvl_run *run, uint32_t n_run)
 {
     uint64_t n_page = kvl_rows_gathered(r), from_ns = n_page ? kvl_host_now_ns(r->mem) : 0;
-    int status = commit(r);
+    bool fresh = n_page && were_read(r, run, n_run);
+    int status = commit(r, fresh);
+    uint64_t ns = n_page ? kvl_host_now_ns(r->mem) - from_ns : 0;
 
     if (n_page)
-        kvl_histogram_add(&r->commit_time, kvl_host_now_ns(r->mem) - from_ns);
+        kvl_histogram_add(&r->commit_time, ns);
     if (!status && n_page)
         count_touched_now(r, n_page);
+    if (!status && !fresh && r->commits_ahead)
+        r->commits_ahead = kvl_pacer_note(&r->pacer, n_page, ns);
     if (!status)
         note_ready(r, run, n_run);
     for (uint32_t i = 0; status && i < n_run; i++) /* a failed commit may have left pages resident, like reading does */
@@ -238,6 +256,8 @@ int kvl_rows_touch_tensor(kvl_rows *r, const kvl_tensor *t, const kvl_run *run, 
     if (!a->n_gathered)
         return KVLAZY_OK;
     uint64_t from_ns = kvl_host_now_ns(r->mem);
+    if (were_read(r, run, n_run))
+        kvl_fresh_gathered(&r->geometry, t->arena);
     int status = kvl_arena_commit(a, r->commits_ahead);
     kvl_histogram_add(&r->commit_time, kvl_host_now_ns(r->mem) - from_ns);
     for (uint32_t i = 0; status && i < n_run; i++) /* some of it may be there all the same */

@@ -11,6 +11,7 @@
 #include "base/histogram.h"
 #include "memory/arena.h"
 #include "memory/geometry.h"
+#include "memory/pace.h"
 
 /* What rows remembers of one stream, so that in steady decode no page bitmap is looked at. */
 typedef struct kvl_row_state {
@@ -21,9 +22,11 @@ typedef struct kvl_row_state {
 typedef struct kvl_rows {
     kvl_geometry geometry; /* of all tensors, with their arenas */
     kvlazy_arena own;      /* the tensors that the library laid out */
+    kvl_page page;         /* of all arenas */
     const kvlazy_mem *mem;
     kvl_row_state *stream; /* [n_stream] */
-    bool commits_ahead;    /* pages are made present before they are written */
+    bool commits_ahead;    /* pages are made present before they are written, */
+    kvl_pacer pacer;       /* as long as that pays */
     kvl_account *account;  /* of the linked caches, for a host that keeps no sums */
     uint64_t n_promised;   /* pages that were promised and are not present yet */
     uint64_t n_faulting;   /* those of them that are touched: they come when they are written */

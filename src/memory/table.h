@@ -15,6 +15,18 @@ bool kvl_table_read(const kvlazy_mem *theirs, kvlazy_mem *mem);
 /* The page size of a host, or of its huge pages; 0 if it is none. */
 uint64_t kvl_page_bytes(const kvlazy_mem *mem, bool huge);
 
+/* The bytes that a first write brings under KVLAZY_RESERVE_HUGE_PAGES or KVLAZY_RESERVE_ANY_PAGES: a page of the host
+ * or more. */
+uint64_t kvl_host_granted(const kvlazy_mem *mem, uint32_t flags);
+
+/* Returns whether a whole reservation has the host's own pages from here on. */
+bool kvl_host_keeps_small(const kvlazy_mem *mem, void *addr, uint64_t bytes);
+
+/* Which setting would grant pages of that size, ": /sys/... is never" to go on with in a line; "" where none is known.
+ */
+enum { KVL_GRANT_BYTES = 160 };
+const char *kvl_host_why_not_granted(const kvlazy_mem *mem, uint64_t page_bytes, char text[KVL_GRANT_BYTES]);
+
 /* KVLAZY_HOST_*. */
 uint32_t kvl_host_traits(const kvlazy_mem *mem);
 

@@ -143,6 +143,10 @@ static struct bed *random_bed(void)
     struct bed *bed = bed_new(page[below(N_OF(page))]);
     kvlazy_params *p = &bed->params;
 
+    if (bed->fake.page > 4096 && one_in(2)) { /* that the host grants over its own */
+        fake_grant(&bed->fake, bed->fake.page, one_in(2));
+        p->page_bytes = bed->fake.page;
+    }
     random_layers(bed);
     p->n_stream = one_in(2) ? 1 : 2 + below(BED_SEQS - 1);
     p->n_seq_max = p->n_stream > 1 ? p->n_stream : 1 + below(BED_SEQS);

@@ -87,7 +87,6 @@ static void beside_the_idle_side(struct group *g)
     table.ctx = &side;
     table.now_ms = side_clock;
     for (int i = 0; i < 2; i++) {
-        g->r[i]->fake.page = (size_t)sysconf(_SC_PAGESIZE);
         g->r[i]->params.mem = &table;
         g->r[i]->params.slot_shrink_idle_ms = 20;
         g->r[i]->params.kv_size_initial = 60;

@@ -22,6 +22,10 @@ static uint64_t value_of(const kvlazy_params *p, const char *name)
         return p->kv_size;
     if (!strcmp(name, "budget-bytes"))
         return p->budget_bytes;
+    if (!strcmp(name, "page-bytes"))
+        return p->page_bytes;
+    if (!strcmp(name, "warm-bytes"))
+        return p->warm_bytes;
     return strstr(name, "idle") ? p->slot_shrink_idle_ms : p->kv_size_initial;
 }
 
@@ -76,6 +80,11 @@ static void options(void **state)
         {"budget-bytes", "16777216t", false, 0}, /* 2^64 */
         {"budget-bytes", "1s", false, 0},
         {"budget-bytes", "-1", false, 0},
+        {"page-bytes", "64k", true, 65536},
+        {"page-bytes", "0", true, 0},
+        {"page-bytes", "64kb", false, 0},
+        {"warm-bytes", "64m", true, 64 << 20},
+        {"warm-bytes", "-1", false, 0},
         {"n-pad", "256", false, 0},
         {"kv_size", "256", false, 0},
         {"", "256", false, 0},
@@ -88,7 +97,7 @@ static void options(void **state)
         int status, lines = r->n_log;
 
         r->params.kv_size = r->params.kv_size_initial = r->params.slot_shrink_idle_ms = 77;
-        r->params.budget_bytes = 77;
+        r->params.budget_bytes = r->params.page_bytes = r->params.warm_bytes = 77;
         was = r->params;
         r->log_bytes = 0;
         status = kvlazy_params_set(&r->params, o->name, o->value);
@@ -121,7 +130,8 @@ static void options_that_are_null(void **state)
 static void forget_environment(void)
 {
     static const char *const names[] = {"KV_SIZE",        "SLOT_INITIAL_CTX",    "KV_SIZE_INITIAL",
-                                        "SHRINK_IDLE_MS", "SLOT_SHRINK_IDLE_MS", "BUDGET_BYTES"};
+                                        "SHRINK_IDLE_MS", "SLOT_SHRINK_IDLE_MS", "BUDGET_BYTES",
+                                        "PAGE_BYTES",     "WARM_BYTES"};
     char name[64];
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -144,10 +154,12 @@ static void environment(void **state)
     setenv("LLAMA_ARG_SLOT_SHRINK_IDLE_MS", "7s", 1);
     setenv("KVLAZY_SLOT_INITIAL_CTX", "2k", 1); /* ours goes before */
     setenv("KVLAZY_BUDGET_BYTES", "1g", 1);
+    setenv("KVLAZY_PAGE_BYTES", "16k", 1);
     ok(kvlazy_params_from_env(&r->params));
     assert_int_equal(r->params.kv_size_initial, 2048);
     assert_int_equal(r->params.slot_shrink_idle_ms, 7000);
     assert_int_equal(r->params.budget_bytes, 1 << 30);
+    assert_int_equal(r->params.page_bytes, 16384);
     assert_int_equal(r->params.kv_size, 512);
     forget_environment();
     setenv("KVLAZY_SHRINK_IDLE_MS", "9s", 1);

@@ -344,7 +344,7 @@ static enum kind kind_of(int thread, int own)
 
 static void prepare_world(void)
 {
-    all.page = kvlazy_page_bytes(NULL);
+    all.page = kvlazy_mem_host()->page_bytes(NULL);
     atomic_store(&all.now, 1000);
     atomic_store(&all.ceiling, 500 * all.page);
     assert_int_equal(kvlazy_pool_create(500 * all.page, &all.pool), KVLAZY_OK);

@@ -74,6 +74,7 @@ static void the_text_says_what_stats_say(void **state)
     series_is(r, "kvlazy_reserved_bytes{cache=\"main\"}", s.reserved_bytes);
     series_is(r, "kvlazy_touched_bytes{cache=\"main\"}", 256 * PAGE);
     series_is(r, "kvlazy_cap_cells{cache=\"main\"}", s.cap_cells);
+    series_is(r, "kvlazy_page_bytes{cache=\"main\"}", s.page_bytes);
     series_is(r, "kvlazy_live_cells{cache=\"main\"}", 256);
     series_is(r, "kvlazy_released_bytes_total{cache=\"main\"}", 144 * PAGE);
     series_is(r, "kvlazy_grows_total{cache=\"main\"}", s.n_grow);
@@ -236,7 +237,7 @@ static void read_all(const char *from, const char *cache)
             assert_true(rd.last_le == 1e300);
         }
     }
-    assert_int_equal(rd.n_seen, 17);
+    assert_int_equal(rd.n_seen, 19);
 }
 
 static void the_text_is_an_exposition(void **state)

@@ -251,7 +251,7 @@ static void learn_rows(struct rig *r)
 }
 
 /* Runs an act with its n-th failure; false when it did not come to that. */
-static bool run(const struct act *act, const struct attack *a, int n, char *end)
+static bool run(const struct act *act, const struct attack *a, int n, uint32_t pages, char *end)
 {
     struct rig *r = rig_new();
     uint64_t decommits;
@@ -259,6 +259,7 @@ static bool run(const struct act *act, const struct attack *a, int n, char *end)
     char *before;
     int status;
 
+    rig_pages(r, pages);
     act->set_up(r);
     before = rig_dump(r);
     decommits = r->fake.n_call[FAKE_DECOMMIT];
@@ -304,16 +305,19 @@ static void every_failure(void **state)
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
         int n_fired = 0;
 
-        assert_false(run(&acts[i], &attacks[0], 0, want));
-        for (size_t k = 0; k < sizeof attacks / sizeof *attacks; k++)
+        for (size_t k = 0; k < sizeof attacks / sizeof *attacks; k++) {
+            uint32_t pages = (i + k) % 2 ? 1 + (uint32_t)(i % (RIG_PAGES - 1)) : 0;
+
+            assert_false(run(&acts[i], &attacks[0], 0, pages, want));
             for (int n = 1, more = 1; more; n++) {
-                more = run(&acts[i], &attacks[k], n, got);
+                more = run(&acts[i], &attacks[k], n, pages, got);
                 n_fired += more;
                 if (strcmp(got, want))
                     print_error("%s, attack %zu, n %d\n", acts[i].name, k, n);
                 assert_string_equal(got, want);
                 assert_true(n < 1000);
             }
+        }
         print_message("%s: %d failures\n", acts[i].name, n_fired);
     }
 }

@@ -76,6 +76,11 @@ static const struct member params_members[] = {
     MEMBER(kvlazy_params, pool_min_bytes),
     MEMBER(kvlazy_params, pool_weight),
     MEMBER(kvlazy_params, host_root),
+    MEMBER(kvlazy_params, model_tag),
+    MEMBER(kvlazy_params, model_tag_bytes),
+    MEMBER(kvlazy_params, page_bytes),
+    MEMBER(kvlazy_params, n_writer),
+    MEMBER(kvlazy_params, warm_bytes),
 };
 
 static void fill_params(struct rig *r, void *whole)
@@ -115,6 +120,8 @@ static const struct member mem_members[] = {
     MEMBER(kvlazy_mem, why_refused),     MEMBER(kvlazy_mem, headroom),
     MEMBER(kvlazy_mem, now_ns),          MEMBER(kvlazy_mem, process_id),
     MEMBER(kvlazy_mem, count),           MEMBER(kvlazy_mem, max_mappings),
+    MEMBER(kvlazy_mem, granted),         MEMBER(kvlazy_mem, why_not_granted),
+    MEMBER(kvlazy_mem, keep_small),
 };
 
 static void fill_mem(struct rig *r, void *whole)
@@ -211,6 +218,8 @@ static const struct member stats_members[] = {
     MEMBER(kvlazy_stats_info, release),          MEMBER(kvlazy_stats_info, evict),
     MEMBER(kvlazy_stats_info, compact),
     MEMBER(kvlazy_stats_info, bookkeeping_bytes),
+    MEMBER(kvlazy_stats_info, page_bytes),
+    MEMBER(kvlazy_stats_info, commits_ahead),
 };
 
 static int stats_into(struct rig *r, void *at)
@@ -234,7 +243,7 @@ static const struct member plan_members[] = {
     MEMBER(kvlazy_plan_info, page_bytes),      MEMBER(kvlazy_plan_info, kv_size),
     MEMBER(kvlazy_plan_info, kv_size_initial), MEMBER(kvlazy_plan_info, n_stream),
     MEMBER(kvlazy_plan_info, n_seq_max),       MEMBER(kvlazy_plan_info, n_pad),
-    MEMBER(kvlazy_plan_info, writable_cells),
+    MEMBER(kvlazy_plan_info, writable_cells),  MEMBER(kvlazy_plan_info, waste_bytes),
 };
 
 static int plan_into(struct rig *r, void *at)

@@ -26,6 +26,8 @@ static void figures_of_a_new_cache(void **state)
     open_slow(r);
     s = stats(r);
     want.reserved_bytes = 512 * PAGE;
+    want.page_bytes = PAGE;
+    want.commits_ahead = 1;
     want.cap_cells = s.cap_cells;
     want.bookkeeping_bytes = s.bookkeeping_bytes;
     assert_int_equal(s.cap_cells, 512);

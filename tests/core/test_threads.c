@@ -68,7 +68,6 @@ static void open_host(struct side *side, struct rig *r)
     table = *kvlazy_mem_host();
     table.ctx = side;
     table.now_ms = side_clock;
-    r->fake.page = (size_t)sysconf(_SC_PAGESIZE);
     r->params.mem = &table;
     r->params.slot_shrink_idle_ms = 20;
     r->params.kv_size_initial = 100;

@@ -14,6 +14,8 @@
 #include <math.h>
 #include <string.h>
 
+#include <kvlazy/arena.h>
+
 #include "engine_session.h"
 #include "row.h"
 
@@ -327,8 +329,8 @@ static void budget_is_an_error_to_recover_from(void **state)
     kvlazy_stats_info stats = {.struct_size = sizeof stats};
 
     (void)state;
-    kv_config.budget_bytes = 4 * 2 * (uint64_t)kvlazy_mem_host()->page_bytes(NULL); /* two pages a tensor */
-    kv_config.k_row_bytes = kv_config.budget_bytes / 8 / 64; /* at least the model's: 64 cells a page */
+    kv_config.budget_bytes = 4 * 2 * (uint64_t)kvlazy_page_bytes(NULL); /* two pages a tensor */
+    kv_config.k_row_bytes = kv_config.budget_bytes / 8 / 64;            /* at least the model's: 64 cells a page */
     kv_config.v_row_bytes = kv_config.k_row_bytes;
     assert_true(kv_config.k_row_bytes >= model_row_bytes(&config.dims, MODEL_F16));
     lazy = open_pair(&config, &kv_config, true);

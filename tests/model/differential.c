@@ -240,6 +240,16 @@ void pass_time(struct world *w, uint64_t ms)
     }
 }
 
+/* Pages of every size in turn, over shapes and seeds. A budget is of so few bytes that only the smaller ones fit it. */
+static void choose_pages(const struct world *w, const struct shape *shape)
+{
+    uint32_t number = (w->first->seed + (uint32_t)(w->first->shape - shapes)) % (2 * RIG_PAGES - 1);
+
+    w->r->fake.page = shape->page;
+    if (number < RIG_PAGES && (number < 2 || !shape->budget_pages))
+        rig_pages(w->r, number);
+}
+
 /* A cache of a world, linked to the one before it. */
 static void open_cache(struct world *w, const struct shape *shape, kvlazy_cache *with)
 {
@@ -247,7 +257,7 @@ static void open_cache(struct world *w, const struct shape *shape, kvlazy_cache 
 
     w->shape = shape;
     w->r = rig_new();
-    w->r->fake.page = shape->page;
+    choose_pages(w, shape);
     if (with)
         rig_rows(w->r, 2, linked_rows);
     w->r->params.n_stream = shape->n_stream;

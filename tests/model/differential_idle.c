@@ -322,7 +322,7 @@ void op_limits(struct world *w)
     if (called->shape->budget_pages)
         put_out(w); /* whether a budget can be kept on a host that refuses, nothing says */
     if (called->shape->budget_pages && pick(w, 2))
-        budget = pick(w, 8) ? called->r->fake.page * (10 + pick(w, called->shape->budget_pages + 10)) : 0;
+        budget = pick(w, 8) ? called->shape->page * (10 + pick(w, called->shape->budget_pages + 10)) : 0;
     set_limits(called, initial, idle_ms, budget);
     for (struct world *x = w->first; x; x = x->next)
         if (x != called)

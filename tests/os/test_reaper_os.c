@@ -36,7 +36,6 @@ static void open_real(struct rig *r, uint32_t idle_ms)
     static const size_t rows[1][2] = {{64 << 10, 64 << 10}};
 
     rig_rows(r, 1, rows);
-    r->fake.page = (size_t)sysconf(_SC_PAGESIZE);
     r->params.mem = NULL;
     r->params.log = NULL;
     r->params.on_evict = NULL;

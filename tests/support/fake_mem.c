@@ -43,10 +43,20 @@ static struct fake_map *find(struct fake_mem *fake, const void *addr, size_t byt
     return NULL;
 }
 
+/* The page of the host itself. */
+static size_t own_page(const struct fake_mem *fake)
+{
+    return fake->host_page ? fake->host_page : fake->page;
+}
+
 /* The unit in which a reservation comes and goes. */
 static size_t unit(const struct fake_mem *fake, const struct fake_map *map)
 {
-    return map && map->flags & KVLAZY_RESERVE_HUGE_PAGES ? fake->huge_page : fake->page;
+    if (map && map->flags & KVLAZY_RESERVE_ANY_PAGES && fake->any_page)
+        return fake->any_page;
+    if (map && map->flags & KVLAZY_RESERVE_HUGE_PAGES)
+        return fake->advised_page ? fake->advised_page : fake->huge_page;
+    return own_page(fake);
 }
 
 static struct fake_map *checked(struct fake_mem *fake, const char *what, const void *addr, size_t bytes)
@@ -104,7 +114,7 @@ static void end(struct fake_mem *fake)
 static size_t fake_page_bytes(void *ctx)
 {
     struct fake_mem *fake = begin(ctx);
-    size_t page = fake->page;
+    size_t page = own_page(fake);
 
     enter(fake, FAKE_PAGE_BYTES);
     end(fake);
@@ -135,9 +145,9 @@ static void *reserve_locked(struct fake_mem *fake, size_t bytes, uint32_t flags)
 {
     bool writable = !(flags & KVLAZY_RESERVE_READ_ONLY);
     struct fake_map *map = free_map(fake);
-    size_t total = bytes + fake->page, n_page = bytes / fake->page;
+    size_t total = bytes + own_page(fake), n_page = bytes / own_page(fake);
 
-    if (!bytes || bytes % fake->page)
+    if (!bytes || bytes % own_page(fake))
         breach(fake, "reserve of %zu bytes: not whole pages", bytes);
     if (!map || total < bytes || (writable && over_charge(fake, bytes)))
         return NULL;
@@ -149,7 +159,7 @@ static void *reserve_locked(struct fake_mem *fake, size_t bytes, uint32_t flags)
         return NULL;
     }
     *map = (struct fake_map){
-        .addr = base + (fake->page - (uintptr_t)base % fake->page) % fake->page,
+        .addr = base + (own_page(fake) - (uintptr_t)base % own_page(fake)) % own_page(fake),
         .state = state,
         .bytes = bytes,
         .flags = flags,
@@ -166,13 +176,16 @@ static void *reserve_locked(struct fake_mem *fake, size_t bytes, uint32_t flags)
 
 static void *fake_reserve(void *ctx, size_t bytes, uint32_t flags)
 {
-    const uint32_t known = KVLAZY_RESERVE_DONTFORK | KVLAZY_RESERVE_HUGE_PAGES | KVLAZY_RESERVE_READ_ONLY;
+    const uint32_t sizes = KVLAZY_RESERVE_HUGE_PAGES | KVLAZY_RESERVE_ANY_PAGES;
+    const uint32_t known = KVLAZY_RESERVE_DONTFORK | KVLAZY_RESERVE_READ_ONLY | sizes;
     struct fake_mem *fake = begin(ctx);
     void *addr = NULL;
     kvlazy_range range = {.bytes = bytes};
 
     if (flags & ~known)
         breach(fake, "reserve with unknown flags %x", (unsigned)flags);
+    if ((flags & sizes) == sizes || ((flags & KVLAZY_RESERVE_ANY_PAGES) && !fake->table.granted))
+        breach(fake, "reserve with flags %x, which do not go together", (unsigned)flags);
     if ((flags & KVLAZY_RESERVE_READ_ONLY) && !fake->table.set_writable)
         breach(fake, "a read-only reservation of a table without set_writable");
     if (!enter(fake, FAKE_RESERVE))
@@ -185,11 +198,11 @@ static void *fake_reserve(void *ctx, size_t bytes, uint32_t flags)
 
 static void drop_map(struct fake_mem *fake, struct fake_map *map)
 {
-    for (size_t i = 0; i < map->bytes / fake->page; i++) {
-        fake->committed_bytes -= map->state[i] & FAKE_COMMITTED ? fake->page : 0;
-        fake->charged_bytes -= map->state[i] & FAKE_WRITABLE ? fake->page : 0;
+    for (size_t i = 0; i < map->bytes / own_page(fake); i++) {
+        fake->committed_bytes -= map->state[i] & FAKE_COMMITTED ? own_page(fake) : 0;
+        fake->charged_bytes -= map->state[i] & FAKE_WRITABLE ? own_page(fake) : 0;
     }
-    munmap(map->state, map->bytes / fake->page + 1);
+    munmap(map->state, map->bytes / own_page(fake) + 1);
     munmap(map->base, map->base_bytes);
     memset(map, 0, sizeof *map);
 }
@@ -212,23 +225,23 @@ static int fake_unreserve(void *ctx, void *addr, size_t bytes)
 
 static size_t page_at(const struct fake_mem *fake, const struct fake_map *map, const void *addr)
 {
-    return (size_t)((const unsigned char *)addr - map->addr) / fake->page;
+    return (size_t)((const unsigned char *)addr - map->addr) / own_page(fake);
 }
 
 static void mark(struct fake_mem *fake, struct fake_map *map, const kvlazy_range *range, size_t bytes, bool in)
 {
     size_t first = page_at(fake, map, range->addr);
 
-    for (size_t i = first; i < first + bytes / fake->page; i++) {
+    for (size_t i = first; i < first + bytes / own_page(fake); i++) {
         bool was = map->state[i] & FAKE_COMMITTED;
 
         if (in && !(map->state[i] & FAKE_WRITABLE))
             breach(fake, "commit of page %zu, which is read-only", i);
         if (in && !was)
-            fake->committed_bytes += fake->page;
+            fake->committed_bytes += own_page(fake);
         if (!in && was) {
-            fake->committed_bytes -= fake->page;
-            fake->decommitted_bytes += fake->page;
+            fake->committed_bytes -= own_page(fake);
+            fake->decommitted_bytes += own_page(fake);
         }
         map->state[i] = (unsigned char)((map->state[i] & ~FAKE_COMMITTED) | (in ? FAKE_COMMITTED : 0));
     }
@@ -242,8 +255,8 @@ static bool over_budget(struct fake_mem *fake, const kvlazy_range *range, size_t
         struct fake_map *map = find(fake, range[i].addr, range[i].bytes);
         size_t first = map ? page_at(fake, map, range[i].addr) : 0;
 
-        for (size_t p = 0; map && p < range[i].bytes / fake->page; p++)
-            more += map->state[first + p] & FAKE_COMMITTED ? 0 : fake->page;
+        for (size_t p = 0; map && p < range[i].bytes / own_page(fake); p++)
+            more += map->state[first + p] & FAKE_COMMITTED ? 0 : own_page(fake);
     }
     return fake->budget_bytes && fake->committed_bytes + more > fake->budget_bytes;
 }
@@ -299,8 +312,8 @@ static size_t writable_among(const struct fake_mem *fake, const struct fake_map 
 {
     size_t first = page_at(fake, map, range->addr), n = 0;
 
-    for (size_t i = first; i < first + range->bytes / fake->page; i++)
-        n += map->state[i] & FAKE_WRITABLE ? fake->page : 0;
+    for (size_t i = first; i < first + range->bytes / own_page(fake); i++)
+        n += map->state[i] & FAKE_WRITABLE ? own_page(fake) : 0;
     return n;
 }
 
@@ -309,7 +322,7 @@ static void raise_pages(struct fake_mem *fake, struct fake_map *map, const kvlaz
     size_t first = page_at(fake, map, range->addr);
 
     fake->charged_bytes += range->bytes - writable_among(fake, map, range);
-    for (size_t i = first; i < first + range->bytes / fake->page; i++)
+    for (size_t i = first; i < first + range->bytes / own_page(fake); i++)
         map->state[i] |= FAKE_WRITABLE;
     if (mprotect(range->addr, range->bytes, PROT_READ | PROT_WRITE))
         breach(fake, "mprotect answers %d", errno);
@@ -319,7 +332,7 @@ static void lower_pages(struct fake_mem *fake, struct fake_map *map, const kvlaz
 {
     fake->charged_bytes -= writable_among(fake, map, range);
     mark(fake, map, range, range->bytes, false);
-    memset(map->state + page_at(fake, map, range->addr), 0, range->bytes / fake->page);
+    memset(map->state + page_at(fake, map, range->addr), 0, range->bytes / own_page(fake));
     if (madvise(range->addr, range->bytes, MADV_DONTNEED) || mprotect(range->addr, range->bytes, PROT_READ))
         breach(fake, "madvise or mprotect answers %d", errno);
 }
@@ -376,7 +389,7 @@ static size_t from_kernel(struct fake_mem *fake, const void *addr, size_t bytes)
     unsigned char vec[256];
     size_t n = 0;
 
-    if (fake->page != 4096)
+    if (own_page(fake) != 4096)
         breach(fake, "mincore wants pages of 4096");
     for (size_t at = 0; at < bytes; at += sizeof vec * 4096) {
         size_t part = bytes - at < sizeof vec * 4096 ? bytes - at : sizeof vec * 4096;
@@ -399,8 +412,8 @@ static size_t fake_resident(void *ctx, const void *addr, size_t bytes)
     if (map && fake->ask_kernel)
         n = from_kernel(fake, addr, bytes);
     else if (map)
-        for (size_t i = 0; i < bytes / fake->page; i++)
-            n += map->state[page_at(fake, map, addr) + i] & FAKE_COMMITTED ? fake->page : 0;
+        for (size_t i = 0; i < bytes / own_page(fake); i++)
+            n += map->state[page_at(fake, map, addr) + i] & FAKE_COMMITTED ? own_page(fake) : 0;
     end(fake);
     return n;
 }
@@ -453,6 +466,38 @@ void fake_complete(struct fake_mem *fake)
     fake->table.max_mappings = fake_max_mappings;
 }
 
+static size_t fake_granted(void *ctx, uint32_t flags)
+{
+    struct fake_mem *fake = begin(ctx);
+    size_t page = flags & KVLAZY_RESERVE_HUGE_PAGES ? fake->advised_page : fake->any_page;
+
+    end(fake);
+    return page ? page : own_page(fake);
+}
+
+static int fake_keep_small(void *ctx, void *addr, size_t bytes)
+{
+    struct fake_mem *fake = begin(ctx);
+    struct fake_map *map = find(fake, addr, bytes);
+
+    if (!map || map->addr != addr || map->bytes != bytes)
+        breach(fake, "keep_small of %zu bytes at %p: not what a reserve returned", bytes, addr);
+    else if (!fake->refuse_small)
+        map->flags &= ~(uint32_t)(KVLAZY_RESERVE_HUGE_PAGES | KVLAZY_RESERVE_ANY_PAGES);
+    end(fake);
+    return fake->refuse_small ? ENOMEM : 0;
+}
+
+void fake_grant(struct fake_mem *fake, size_t page, bool advised)
+{
+    fake->page = page;
+    fake->host_page = 4096;
+    fake->any_page = advised ? 0 : page;
+    fake->advised_page = advised ? page : 0;
+    fake->table.granted = fake_granted;
+    fake->table.keep_small = fake_keep_small;
+}
+
 void fake_done(struct fake_mem *fake)
 {
     for (int i = 0; i < FAKE_MAPS; i++)
@@ -490,11 +535,11 @@ uint64_t fake_committed(struct fake_mem *fake, const void *addr, size_t bytes)
     for (int i = 0; i < FAKE_MAPS; i++) {
         struct fake_map *map = &fake->map[i];
 
-        for (size_t p = 0; map->addr && p < map->bytes / fake->page; p++) {
-            const unsigned char *at = map->addr + p * fake->page;
+        for (size_t p = 0; map->addr && p < map->bytes / own_page(fake); p++) {
+            const unsigned char *at = map->addr + p * own_page(fake);
 
-            if (at + fake->page > (const unsigned char *)addr && at < (const unsigned char *)addr + bytes)
-                n += map->state[p] & FAKE_COMMITTED ? fake->page : 0;
+            if (at + own_page(fake) > (const unsigned char *)addr && at < (const unsigned char *)addr + bytes)
+                n += map->state[p] & FAKE_COMMITTED ? own_page(fake) : 0;
         }
     }
     return n;

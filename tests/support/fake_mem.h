@@ -50,11 +50,14 @@ struct fake_mem {
     kvlazy_mem table; /* give this to kvlazy */
 
     /* The script. Set before or between calls. */
-    size_t page;                                /* default 4096 */
-    uint64_t now;                               /* what now_ms returns */
-    bool dirty_reserve;                         /* fresh pages hold 0xAA */
-    bool lazy_decommit;                         /* decommit reports success and leaves the bytes */
-    bool refuse_decommit;                       /* every range */
+    size_t page;                   /* in which caches come and go here. Default 4096 */
+    size_t host_page;              /* of the host itself, what page_bytes returns; 0: page */
+    size_t any_page, advised_page; /* what granted returns, without advice and with it; 0: the host's page */
+    bool refuse_small;             /* keep_small fails */
+    uint64_t now;                  /* what now_ms returns */
+    bool dirty_reserve;            /* fresh pages hold 0xAA */
+    bool lazy_decommit;            /* decommit reports success and leaves the bytes */
+    bool refuse_decommit;          /* every range */
     const unsigned char *refuse_lo, *refuse_hi; /* ranges that overlap [lo, hi) */
     uint64_t budget_bytes;                      /* commit is refused when more than this would be committed; 0: never */
     bool half_commit;                           /* a commit that fails has committed its first pages before */
@@ -86,6 +89,10 @@ void fake_done(struct fake_mem *fake);
 
 /* Adds the optional members to the table: set_writable, huge_page_bytes, traits, max_mappings. */
 void fake_complete(struct fake_mem *fake);
+
+/* The host's own pages are of 4 KiB, and it grants larger ones of this size too: where they are advised, or without
+ * advice. Adds granted to the table. */
+void fake_grant(struct fake_mem *fake, size_t page, bool advised);
 
 /* The n-th call of a kind from now on fails once. */
 void fake_fail(struct fake_mem *fake, enum fake_kind kind, int n);

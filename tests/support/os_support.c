@@ -26,7 +26,6 @@ void use_host(struct rig *r, uint32_t kv_size)
     table = *kvlazy_mem_host();
     table.ctx = r;
     table.now_ms = hand_clock;
-    r->fake.page = (size_t)sysconf(_SC_PAGESIZE);
     r->params.mem = &table;
     r->params.kv_size = kv_size;
     r->params.n_stream = r->params.n_seq_max = 2;
@@ -41,7 +40,7 @@ void open_host(struct rig *r, uint32_t kv_size)
 
 uint64_t resident(struct rig *r)
 {
-    size_t page = r->fake.page;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uint64_t told = 1, n = 0;
 
     for (int t = 0; t < r->n_tensor; t++) {

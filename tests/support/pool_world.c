@@ -121,6 +121,7 @@ void make_table(struct place *p)
     p->table.now_ms = clock_by_hand;
     p->table.set_writable = NULL;
     p->table.headroom = NULL;
+    p->table.granted = NULL; /* one size for all caches */
 }
 
 /* ---- caches ---- */

@@ -61,6 +61,15 @@ struct rig *rig_new(void)
     return rig;
 }
 
+void rig_pages(struct rig *rig, uint32_t number)
+{
+    static const size_t page[RIG_PAGES] = {4096, 16 << 10, 64 << 10, 2 << 20};
+
+    if (number)
+        fake_grant(&rig->fake, page[number], number == 2);
+    rig->params.page_bytes = number ? page[number] : 0;
+}
+
 void rig_rows(struct rig *rig, int n_layer, const size_t (*k_v)[2])
 {
     memset(rig->layers, 0, sizeof rig->layers);
@@ -93,6 +102,8 @@ void rig_adopt(struct rig *rig)
         if (p->layers[i].v_row_bytes)
             ok(kvlazy_v(rig->cache, p->layers[i].id, &rig->tensor[rig->n_tensor++]));
     }
+    if (p->mem != &rig->fake.table) /* a host of its own says what a page is */
+        rig->fake.page = (size_t)stats(rig).page_bytes;
     rig_follows(rig);
 }
 

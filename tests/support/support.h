@@ -68,6 +68,11 @@ void open_with(struct rig *rig, uint32_t kv_size, uint32_t initial); /* rig_open
 void rig_free(struct rig *rig);
 void rig_rows(struct rig *rig, int n_layer, const size_t (*k_v)[2]);
 
+/* The pages of a rig's host, by number: 0 its own of 4 KiB; larger ones that it grants over these: 1 of 16 KiB, 2 of
+ * 64 KiB where they are advised, 3 of 2 MiB. Call before rig_open. */
+enum { RIG_PAGES = 4 };
+void rig_pages(struct rig *rig, uint32_t number);
+
 /* The same for cmocka. The teardown asks for a sound cache and that no mapping is left. */
 int rig_setup(void **state);
 int rig_teardown(void **state);

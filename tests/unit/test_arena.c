@@ -13,14 +13,36 @@ typedef struct rig {
     kvlazy_arena arena;
 } rig;
 
-static const size_t page_sizes[] = {4096, 16384, 65536};
+/* Pages of the host's own, and such as it grants over its own of 4 KiB. */
+static const struct pages {
+    size_t bytes;
+    bool granted, advised;
+} page_kinds[] = {
+    {4096, false, false}, {16384, false, false}, {65536, false, false},
+    {16384, true, false}, {65536, true, true},   {2 << 20, true, false},
+};
+
+/* The page that the host of a rig grants. */
+static kvl_page page_of(const rig *r)
+{
+    return kvl_page_choose(&r->fake.table, r->fake.page);
+}
+
+static void open_kind(rig *r, const struct pages *pages, uint64_t n_page)
+{
+    size_t page_bytes = pages->bytes;
+
+    fake_init(&r->fake);
+    r->fake.page = page_bytes;
+    if (pages->granted)
+        fake_grant(&r->fake, page_bytes, pages->advised);
+    assert_int_equal(kvl_arena_init(&r->arena, &r->fake.table, n_page * page_bytes, page_of(r), 0, NULL, 0), KVLAZY_OK);
+    fake_forget(&r->fake);
+}
 
 static void open_rig(rig *r, size_t page_bytes, uint64_t n_page)
 {
-    fake_init(&r->fake);
-    r->fake.page = page_bytes;
-    assert_int_equal(kvl_arena_init(&r->arena, &r->fake.table, n_page * page_bytes, 0, NULL, 0), KVLAZY_OK);
-    fake_forget(&r->fake);
+    open_kind(r, &(struct pages){page_bytes, false, false}, n_page);
 }
 
 static void close_rig(rig *r)
@@ -50,11 +72,11 @@ static void offer(rig *r, uint64_t begin, uint64_t end)
 static void commit_rounds_out_and_release_in(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_OF(page_sizes); i++) {
-        uint64_t page = page_sizes[i];
+    for (size_t i = 0; i < N_OF(page_kinds); i++) {
+        uint64_t page = page_kinds[i].bytes;
         rig r;
 
-        open_rig(&r, page, 20);
+        open_kind(&r, &page_kinds[i], 20);
         assert_int_equal(want(&r, 3 * page - 1, 5 * page + 1), KVLAZY_OK); /* pages 2 to 5 */
         assert_int_equal(r.arena.n_touched, 4);
         assert_int_equal(want(&r, 2 * page, 6 * page), KVLAZY_OK); /* nothing new: nobody is asked */
@@ -191,7 +213,7 @@ static void dirty_hosts_read_zero(void **state)
         fake_init(&r.fake);
         r.fake.dirty_reserve = dirty[i][0];
         r.fake.lazy_decommit = dirty[i][1];
-        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, sizeof zeros, 0, NULL, 0), KVLAZY_OK);
+        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, sizeof zeros, page_of(&r), 0, NULL, 0), KVLAZY_OK);
         assert_memory_equal(r.arena.base, zeros, sizeof zeros);
         assert_int_equal(want(&r, 0, 4 * 4096), KVLAZY_OK);
         memset(r.arena.base, 0x55, 4 * 4096);
@@ -211,7 +233,7 @@ static void a_refused_reservation_holds_nothing(void **state)
 
         fake_init(&r.fake);
         fake_fail(&r.fake, FAKE_RESERVE, n);
-        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, 4096, 0, NULL, 0), KVLAZY_ENOMEM);
+        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, 4096, page_of(&r), 0, NULL, 0), KVLAZY_ENOMEM);
         assert_null(r.arena.base);
         close_rig(&r);
     }
@@ -242,8 +264,9 @@ static void a_refused_range_goes_in_parts(void **state)
 enum { BLOCK_PAGES = 20, BLOCKS = 3 };
 
 /* Three blocks of 20 pages on a host that lets 30 be writable. */
-static void open_blocks(rig *r, size_t page_bytes, uint32_t flags)
+static void open_blocks(rig *r, const struct pages *pages, uint32_t flags)
 {
+    size_t page_bytes = pages->bytes;
     uint64_t unit = flags & KVLAZY_RESERVE_HUGE_PAGES ? 4 * page_bytes : page_bytes;
     kvl_span block[BLOCKS];
 
@@ -251,10 +274,13 @@ static void open_blocks(rig *r, size_t page_bytes, uint32_t flags)
     fake_complete(&r->fake);
     r->fake.page = page_bytes;
     r->fake.huge_page = 4 * page_bytes;
+    if (pages->granted)
+        fake_grant(&r->fake, page_bytes, pages->advised);
+    kvl_page page = flags & KVLAZY_RESERVE_HUGE_PAGES ? kvl_page_huge(&r->fake.table) : page_of(r);
     r->fake.charge_limit_bytes = 30 * unit;
     for (uint64_t i = 0; i < BLOCKS; i++)
         block[i] = (kvl_span){i * BLOCK_PAGES * unit, (i + 1) * BLOCK_PAGES * unit};
-    assert_int_equal(kvl_arena_init(&r->arena, &r->fake.table, BLOCKS * BLOCK_PAGES * unit, flags, block, BLOCKS),
+    assert_int_equal(kvl_arena_init(&r->arena, &r->fake.table, BLOCKS * BLOCK_PAGES * unit, page, flags, block, BLOCKS),
                      KVLAZY_OK);
     assert_int_equal(r->arena.n_block, BLOCKS);
     assert_int_equal(kvl_pages_bytes(&r->arena, 1), unit);
@@ -271,10 +297,13 @@ static uint64_t charged_pages(const rig *r)
 static void a_frontier_follows_what_is_touched(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 2 * N_OF(page_sizes); i++) {
+    for (size_t i = 0; i < 2 * N_OF(page_kinds); i++) {
+        const struct pages *pages = &page_kinds[i / 2];
+        bool huge = i % 2 && !pages->granted;
+
         rig r;
 
-        open_blocks(&r, page_sizes[i / 2], i % 2 ? KVLAZY_RESERVE_HUGE_PAGES : KVLAZY_RESERVE_DONTFORK);
+        open_blocks(&r, pages, huge ? KVLAZY_RESERVE_HUGE_PAGES : KVLAZY_RESERVE_DONTFORK);
         uint64_t page = kvl_pages_bytes(&r.arena, 1);
         assert_int_equal(want(&r, 0, 2 * page + 1), KVLAZY_OK);
         assert_int_equal(charged_pages(&r), 3);
@@ -302,7 +331,7 @@ static void a_refused_raise_leaves_nothing(void **state)
     for (int n = 1; n <= 2; n++) {
         rig r;
 
-        open_blocks(&r, 4096, 0);
+        open_blocks(&r, &page_kinds[0], 0);
         assert_int_equal(want(&r, 0, 4096), KVLAZY_OK);
         fake_fail(&r.fake, FAKE_SET_WRITABLE, n);
         assert_int_equal(want(&r, 10 * 4096, 25 * 4096), KVLAZY_ENOMEM);
@@ -324,7 +353,7 @@ static void a_refused_lowering_is_made_up_for(void **state)
     rig r;
 
     (void)state;
-    open_blocks(&r, 4096, 0);
+    open_blocks(&r, &page_kinds[0], 0);
     assert_int_equal(want(&r, 0, 10 * 4096), KVLAZY_OK);
     fake_fail(&r.fake, FAKE_SET_WRITABLE, 1);
     offer(&r, 2 * 4096, 10 * 4096);
@@ -352,7 +381,8 @@ static double release_seconds(uint64_t n_block)
     fake_init(&r.fake);
     fake_complete(&r.fake);
     r.fake.charge_limit_bytes = n_block * PAGES * 4096 - 1;
-    assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, n_block * PAGES * 4096, 0, block, (uint32_t)n_block), 0);
+    assert_int_equal(
+        kvl_arena_init(&r.arena, &r.fake.table, n_block * PAGES * 4096, page_of(&r), 0, block, (uint32_t)n_block), 0);
     for (uint64_t i = 0; i + 1 < n_block; i += 2)
         assert_int_equal(want(&r, block[i].begin, block[i].begin + 1), KVLAZY_OK);
     clock_t from = clock();
@@ -395,7 +425,8 @@ static void no_frontier_without_blocks(void **state)
         if (i)
             fake_complete(&r.fake);
         r.fake.charge_limit_bytes = 10 * 4096;
-        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, 100 * 4096, 0, &block, i ? 0 : 1), KVLAZY_ENOMEM);
+        assert_int_equal(kvl_arena_init(&r.arena, &r.fake.table, 100 * 4096, page_of(&r), 0, &block, i ? 0 : 1),
+                         KVLAZY_ENOMEM);
         close_rig(&r);
     }
 }
@@ -411,7 +442,7 @@ static void huge_pages_go_whole(void **state)
     fake_init(&r.fake);
     fake_complete(&r.fake);
     assert_int_equal(
-        kvl_arena_init(&r.arena, &r.fake.table, (UINT64_C(5) << 21) + 4096, KVLAZY_RESERVE_HUGE_PAGES, NULL, 0),
+        kvl_arena_init(&r.arena, &r.fake.table, (UINT64_C(5) << 21) + 4096, kvl_page_huge(&r.fake.table), 0, NULL, 0),
         KVLAZY_OK);
     assert_int_equal((uintptr_t)r.arena.base % (2 << 20), 0);
     assert_int_equal(r.arena.n_page, 6);

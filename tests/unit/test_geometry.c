@@ -85,7 +85,7 @@ static void cover_counts_each_page_once(void **state)
 
                 assert_int_equal(lay_out(&g, layers, 1, kv_sizes[n], 4, page_sizes[p]), KVLAZY_OK);
                 for (uint32_t cells = 0; cells <= kv_sizes[n]; cells += 1 + kv_sizes[n] / 7)
-                    assert_int_equal(kvl_geometry_cover_bytes(&g, cells), slow_cover(&g, cells));
+                    assert_int_equal(kvl_geometry_cover_bytes(&g, cells, g.page_bytes), slow_cover(&g, cells));
                 kvl_geometry_fini(&g);
             }
 }
@@ -113,7 +113,7 @@ static void no_layers_reserve_nothing(void **state)
     (void)state;
     assert_int_equal(lay_out(&g, NULL, 0, 100, 1, 4096), KVLAZY_OK);
     assert_int_equal(g.reserved_bytes, 0);
-    assert_int_equal(kvl_geometry_cover_bytes(&g, 100), 0);
+    assert_int_equal(kvl_geometry_cover_bytes(&g, 100, 4096), 0);
     kvl_geometry_fini(&g);
 }
 

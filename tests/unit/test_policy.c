@@ -36,6 +36,46 @@ static void padding(void **state)
         assert_int_equal(kvl_policy_n_kv(rows[i].kv_size, rows[i].n_pad, rows[i].used_end), rows[i].n_kv);
 }
 
+static void page_sizes(void **state)
+{
+    static const struct {
+        uint64_t asked, row_bytes;
+        uint32_t initial;
+        uint64_t most;
+    } rows[] = {
+        {0, 2048, 256, 65536}, /* 32 cells a page */
+        {0, 2048, 32, 65536},
+        {0, 2048, 31, 31 * 2048}, /* the next smaller page is taken */
+        {0, 34, 256, 34 * 256},
+        {0, 2, 8192, 16384}, /* a channel of transposed V */
+        {0, 1, 1, 1},        /* no page is so small: the host's own */
+        {0, 0, 256, 65536},
+        {0, UINT64_MAX / 2, 256, 65536},
+        {4096, 2048, 256, 4096},
+        {1 << 21, 34, 1, 1 << 21}, /* the operator wants it so */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(rows); i++)
+        assert_int_equal(kvl_policy_page_most(rows[i].asked, rows[i].row_bytes, rows[i].initial), rows[i].most);
+}
+
+static void cost_of_faults(void **state)
+{
+    static const struct {
+        uint64_t write, fault;
+        uint32_t n_writer;
+        uint64_t ns;
+    } rows[] = {
+        {100, 371, 0, 271}, {100, 371, 1, 271}, {100, 371, 2, 135}, {0, 98, 3, 32}, {0, 0, 9, 0},
+        {200, 100, 1, 0}, /* writing after the call costs more than a fault */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(rows); i++)
+        assert_int_equal(kvl_policy_fault_ns(rows[i].write, rows[i].fault, rows[i].n_writer), rows[i].ns);
+}
+
 static void excess(void **state)
 {
     (void)state;
@@ -61,6 +101,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(soft_cap),
         cmocka_unit_test(padding),
+        cmocka_unit_test(page_sizes),
+        cmocka_unit_test(cost_of_faults),
         cmocka_unit_test(excess),
         cmocka_unit_test(idling),
     };
