@@ -25,8 +25,9 @@
  *    exist for such a cache: they return ENOTSUP, or 0 and -1. kvlazy_clear exists; the engine clears its own table
  *    before the call.
  *  - Where cell_ops has functions, all calls belong to the thread that calls the hooks, kvlazy_poll and kvlazy_stats
- *    too, since they read the table; a reaper takes no such cache (ENOTSUP). KVLAZY_CELLS_ANY_THREAD lifts that: the
- *    engine guards its table with a lock of its own, and reads cells that may move or go only inside a batch.
+ *    too, since they read the table. A reaper then only tells the engine by cell_ops.due when to poll; without `due` it
+ *    takes no such cache (ENOTSUP). KVLAZY_CELLS_ANY_THREAD lifts that: the engine guards its table with a lock of its
+ *    own, and reads cells that may move or go only inside a batch.
  *  - What idles is a stream: one that was not touched for slot_shrink_idle_ms. In a unified cache one busy sequence
  *    keeps all from being asked.
  *  - With used_end, the library learns of cells that the engine empties outside a batch when it next looks, unless
@@ -103,10 +104,10 @@ KVLAZY_API int kvlazy_copy_cells(kvlazy_cache *cache, uint32_t src_stream, uint3
 
 /**
  * The engine's table, as the library reads it: kvlazy_params.cell_ops points to one, which is copied.
- *  - The functions are called on the thread that calls the hooks, inside kvlazy_poll, _trim, _set_limits, _stats,
+ *  - The functions but `due` are called on the thread that calls the hooks, inside kvlazy_poll, _trim, _set_limits, _stats,
  *    _stats_text, _end_batch, _clear and, with KVLAZY_SHRINK_AT_INIT, _init_batch; where room is short, inside _touch*
  *    and _copy_cells too.
- *  - All but `vacate` are called with a lock held, and must not call into the cache.
+ *  - All but `vacate` and `due` are called with a lock held, and must not call into the cache.
  */
 struct kvlazy_cell_ops {
     size_t struct_size; /* sizeof(kvlazy_cell_ops) */
@@ -128,6 +129,12 @@ struct kvlazy_cell_ops {
      * Called with no lock held. Returns 0, or not 0 to keep the cells: then the stream is not asked again for
      * slot_shrink_idle_ms. NULL: nothing is ever vacated. */
     int (*vacate)(void *ctx, uint32_t stream, uint32_t from);
+
+    /* Memory can come back: kvlazy_poll is due on the thread that calls the hooks. For caches in a reaper (reaper.h)
+     * whose functions above are bound to that thread. Called on the reaper's thread with no lock held, and not while a
+     * batch is open; it must not call into the cache, and wakes the engine, by an eventfd for instance. It is called
+     * once for a time that has come, until the next poll or batch. NULL: a reaper does not take such a cache. */
+    void (*due)(void *ctx);
 };
 
 #ifdef __cplusplus

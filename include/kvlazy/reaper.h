@@ -45,7 +45,8 @@ KVLAZY_API int kvlazy_reaper_create(const char *host_root, kvlazy_reaper **reape
  * Fails: the cache is not in the reaper, or stays in the one it is in.
  *  - EINVAL: it is no cache, or it is in a reaper already.
  *  - ENOTSUP: the engine keeps its cells (engine_cells.h) in a table that is read, or asks to be told, on the thread
- *    of the hooks alone.
+ *    of the hooks alone, and cell_ops.due is NULL. With it the reaper does not poll such a cache, but calls `due` when
+ *    the engine should, under memory pressure too.
  *  - ENOMEM.
  */
 KVLAZY_API int kvlazy_reaper_add(kvlazy_reaper *reaper, kvlazy_cache *cache);

@@ -67,7 +67,8 @@ KVLAZY_API int kvlazy_state_bytes(kvlazy_cache *cache, kvlazy_seq_id seq, uint64
  *  - EPOS: the sequence lost tokens or was changed meanwhile, by another thread; or the open batch moved its positions
  *    or recycled what its settled tokens see, and has to end first.
  *  - ENOMEM: memory for the library's own lists was refused.
- *  - ENOTSUP: a tensor lies on a device, or the engine keeps the cells.
+ *  - EBUSY: inside a callback of a state or a store.
+ *  - ENOTSUP: a tensor lies on a device, or the engine keeps the cells; a child of fork that cannot have the lock.
  */
 KVLAZY_API int kvlazy_state_write(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_write write, void *ctx);
 
@@ -87,7 +88,8 @@ KVLAZY_API int kvlazy_state_write(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy
  *    first field that is wrong.
  *  - ESHIFT: K rows wait to be rotated.
  *  - ENOSLOT, EBUDGET, ENOMEM: as kvlazy_prepare and kvlazy_apply_ubatch.
- *  - ENOTSUP: as kvlazy_state_write.
+ *  - EBUSY, ENOTSUP: as kvlazy_state_write.
+ *  - EPOS: a cache was linked meanwhile.
  */
 KVLAZY_API int kvlazy_state_read(kvlazy_cache *cache, kvlazy_seq_id seq, kvlazy_read read, void *ctx);
 
@@ -98,8 +100,11 @@ enum {
 
 /**
  * Writes a state to a file, with a note of the caller's: which tokens these are, for instance. The file is written
- * beside its place, mode 0600, and renamed when it is complete: there is the old one or the new one. note may be NULL
- * where note_bytes is 0. The file can also be read with kvlazy_state_read, which skips the note.
+ * beside its place, as PATH.XXXXXX of mode 0600, and renamed when it is complete: there is the old one or the new one.
+ * A process that ends before leaves the file beside, which nothing removes. After a power loss that holds with
+ * KVLAZY_STATE_SYNC alone; without, a file of the right length may read zeros, which is ESTATE, and the old one is gone.
+ * A symbolic link in the file's place is replaced. note may be NULL where note_bytes is 0. The file can also be read
+ * with kvlazy_state_read, which skips the note.
  * Fails: as kvlazy_state_write, EIO for what the file system refuses (the log line tells), and EINVAL for a NULL path
  * or an unknown flag. What is in the file's place is as it was, unless only its folder could not be synced (EIO).
  */

@@ -27,7 +27,7 @@
  *     kvlazy_seq_rm(cache, seq, n_have, -1);                         // the slot keeps the prefix of n_have tokens
  *     kvlazy_store_load(store, cache, seq, &prompt, n_have, 2000, &n_live);
  *     ... compute from position n_live on; and when the request ends, or the loop is idle ...
- *     kvlazy_store_save(store, cache, seq, &prompt, 20, &n_saved);
+ *     kvlazy_store_save(store, cache, seq, &prompt, 50, &n_saved);
  *
  * A MISS IS NO ERROR. Whatever the place for blobs does, a block that does not come whole and correct is a miss, is
  * counted, and its tokens are computed again. The calls fail for what the caller did wrong, and for nothing else but
@@ -69,7 +69,7 @@ typedef struct kvlazy_store_params {
     uint32_t block_tokens;         /* tokens of a block, 16 to 256; default 64. Stores that share have the same */
     uint32_t min_tokens;           /* a shorter prompt is not saved; default 256, 1 saves every whole block */
     uint64_t write_bytes_per_hour; /* most that is written, so that a disk is not worn; default 0: no limit. What the
-                                      place refused does not count */
+                                      place refused to take does not count */
     void (*log)(void *ctx, int level, const char *text); /* lines of the store, as in kvlazy_params; NULL: none */
     void *log_ctx;
 } kvlazy_store_params;
@@ -105,14 +105,17 @@ KVLAZY_API int kvlazy_store_create(const kvlazy_store_params *params, kvlazy_sto
  * Writes the blocks of a prompt that the store lacks, in order, for max_ms at most; what is left is written by a later
  * call. It is allowed outside of a batch, inside one, and inside on_evict. The lock of the cache is held to copy
  * 256 KiB at a time, and not while anything is written.
+ * max_ms counts from the beginning of the call, its wait for the lock included; 0 is no time at all. A block that would
+ * not be whole in time, as long as the last one took, is not begun (n_timeout). So max_ms has to be enough for one
+ * block: 8 MiB take 20 to 40 ms on a disk of 500 MB/s.
  * *n_saved (may be NULL): so many tokens, from the first on, are in the store now, as far as is known.
  * Saved is what is settled: the sequence has to have the tokens of the prompt at the positions 0 to n − 1 (as many as
  * it has), which is the caller's to say; a sequence whose positions moved is passed over, and so is a change of the
  * sequence by another thread meanwhile: *n_saved says how far it got.
  * Where the engine keeps the cells, which tokens they hold is the caller's to say, settled or not, and seq says
  * nothing. Fails: *n_saved is 0.
- *  - EINVAL: no store or cache, an id, span, stream or cell out of range, cells of a cache that keeps its own or none
- * of one that does not, a cache without model_tag.
+ *  - EINVAL: no store or cache; an id, span, stream or cell out of range; `cell` for a cache that keeps its own cells,
+ *    or NULL where the engine keeps them; a cache without model_tag.
  *  - EBUSY: inside a callback of state or store.
  *  - ESHIFT: K rows wait to be rotated.
  *  - ENOMEM: memory for the names, or for one block, was refused.
@@ -125,7 +128,7 @@ KVLAZY_API int kvlazy_store_save(kvlazy_store *store, kvlazy_cache *cache, kvlaz
 /**
  * Loads blocks behind the n_have tokens that the sequence has, for max_ms at most. A block becomes live when all of it
  * arrived and was verified. It needs an open batch, and counts as activity. The last token is never loaded, since its
- * logits have to be computed.
+ * logits have to be computed. max_ms counts as that of a save. The slots of earlier prepares are stale afterwards.
  * *n_live: so many tokens are live now, from n_have to n_token − 1. Go on there, after an error too. It is less than
  * n_have only where another thread took tokens of the sequence meanwhile.
  * Room (cells, a byte limit, memory once blocks come) ends it early, without an error: the block that found none is not
@@ -133,13 +136,14 @@ KVLAZY_API int kvlazy_store_save(kvlazy_store *store, kvlazy_cache *cache, kvlaz
  * Where the engine keeps the cells, those of the tokens behind n_have are touched as by kvlazy_touch; those of a block
  * that did not become live are free again, unless they were in use before.
  * Fails: *n_live is n_have, and the sequence is as it was.
- *  - as kvlazy_store_save; EINVAL without an open batch, and where n_have is more than n_token.
+ *  - as kvlazy_store_save; EINVAL without an open batch, for n_live NULL, and where n_have is more than n_token.
  *  - EPOS: the sequence is not exactly 0 … n_have − 1.
  */
 KVLAZY_API int kvlazy_store_load(kvlazy_store *store, kvlazy_cache *cache, kvlazy_seq_id seq,
                                  const kvlazy_prompt *prompt, uint32_t n_have, uint32_t max_ms, uint32_t *n_live);
 
-/** Drops the blocks of a prompt, the last first: of a prefix that proved bad. Fails: as kvlazy_store_save. */
+/** Drops the blocks of a prompt, the last first: of a prefix that proved bad. Where the engine keeps the cells, `cell` is
+ * needed here too. Fails: as kvlazy_store_save. */
 KVLAZY_API int kvlazy_store_forget(kvlazy_store *store, kvlazy_cache *cache, const kvlazy_prompt *prompt);
 
 /** What a store did so far in this process. Running totals, but for held_bytes. */

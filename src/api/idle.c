@@ -37,6 +37,8 @@ static void note_told(kvlazy_cache *c, bool watches, int status, uint64_t next_m
         kvl_now(c); /* else that was the first thing */
     uint64_t at_ms = next_ms == KVL_NEVER ? KVL_NEVER : group->now_ms + next_ms;
     if (!watches) {
+        if (!status && kvl_is_bound_to_thread(c)) /* what came due before, this poll saw to: the watcher never polls */
+            group->stale_ms = at_ms;
         kvl_note_due(c, status ? KVL_NEVER : at_ms);
         return;
     }
@@ -58,10 +60,40 @@ static int poll_in_child(kvlazy_cache *c, uint64_t *next_ms)
     return kvl_leave(c, KVLAZY_EBUSY);
 }
 
+/* Of linked caches, the first that has one. */
+static kvl_engine engine_to_remind(const kvl_group *group)
+{
+    const kvlazy_cache *m = group->first;
+
+    while (m && !m->engine.ops.due)
+        m = m->next;
+    return m ? m->engine : (kvl_engine){0};
+}
+
+/* Tells the engine, outside of a batch, that a poll is due. */
+static int remind(kvlazy_cache *c, uint64_t *next_ms)
+{
+    *next_ms = 1;
+    if (kvl_hook_waits(c) || kvl_try_enter(c))
+        return KVLAZY_EBUSY; /* another thread has the lock for a moment */
+    bool barred = kvl_shrink_is_barred(c->group);
+    uint32_t idle_ms = kvl_group_idle_ms(c->group);
+    kvl_engine engine = engine_to_remind(c->group);
+
+    *next_ms = barred && idle_ms ? idle_ms : KVL_NEVER;
+    note_told(c, true, barred ? KVLAZY_EBUSY : KVLAZY_OK, *next_ms);
+    kvl_leave(c, KVLAZY_OK);
+    if (!barred && engine.ops.due)
+        engine.ops.due(engine.ops.ctx); /* c is not looked at any more */
+    return KVLAZY_OK;
+}
+
 int kvl_poll(kvlazy_cache *c, bool watches, uint64_t *next_ms)
 {
     int status = KVLAZY_EBUSY;
 
+    if (watches && kvl_is_bound_to_thread(c))
+        return remind(c, next_ms);
     /* A mutex is not fair: a thread that polls again and again must not take it from under a hook that waits. */
     if (kvl_hook_waits(c) || kvl_try_enter(c)) {
         *next_ms = 1; /* another thread has the lock for a moment */
@@ -90,6 +122,10 @@ int kvlazy_poll(kvlazy_cache *c, uint64_t *next_ms)
 
 int kvl_squeeze(kvlazy_cache *c)
 {
+    uint64_t next_ms;
+
+    if (kvl_is_bound_to_thread(c))
+        return remind(c, &next_ms);
     int status =
         kvl_enter(c, KVL_DOOR_GROUP); /* rarely, and worth a wait: a thread that only looks must not spoil it */
 

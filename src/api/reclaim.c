@@ -111,7 +111,24 @@ static bool linked_give(kvlazy_cache *c, uint64_t pool_wants, uint64_t machine_w
     return true;
 }
 
-bool kvl_reclaim(kvlazy_cache *c)
+static void out(kvlazy_cache *c, kvl_callback *callback)
+{
+    if (callback)
+        kvl_begin_callback(c, callback);
+    else
+        kvl_begin_asking(c);
+}
+
+static void in(kvlazy_cache *c, kvl_callback *callback)
+{
+    if (callback)
+        kvl_end_callback(c, callback);
+    else
+        kvl_end_asking(c->group);
+}
+
+/* callback NULL: what is asked may destroy the cache that asks. */
+static bool reclaim(kvlazy_cache *c, kvl_callback *callback)
 {
     uint64_t pool_wants = c->limits.pool_wants, machine_wants = c->limits.machine_wants;
 
@@ -121,13 +138,25 @@ bool kvl_reclaim(kvlazy_cache *c)
     if (!pool_wants || !c->limits.share.pool)
         return false;
     uint64_t spare = spare_of_linked(c, true);
-    kvl_begin_asking(c);
+    out(c, callback);
     ask_others(c->limits.share.pool, &c->limits.share, pool_wants - kvl_min(pool_wants, spare));
-    kvl_end_asking(c->group);
+    in(c, callback);
     if (!kvl_is_cache(c))
         return false;
     linked_give(c, pool_wants, 0); /* what the others gave, and that, may be enough */
     return true;
+}
+
+bool kvl_reclaim(kvlazy_cache *c)
+{
+    return reclaim(c, NULL);
+}
+
+bool kvl_reclaim_for_held(kvlazy_cache *c)
+{
+    kvl_callback callback;
+
+    return reclaim(c, &callback);
 }
 
 void kvl_reclaim_pool(kvlazy_pool *pool, uint64_t budget_bytes)

@@ -14,6 +14,10 @@
  * of the pool are asked, with the lock released. Returns whether another try is worth it. */
 bool kvl_reclaim(kvlazy_cache *cache);
 
+/* The same for a call that holds cells of linked caches meanwhile: what others' on_evict does to these caches is refused
+ * (KVLAZY_EBUSY; kvlazy_destroy does nothing), as inside any callback of a state or a store. */
+bool kvl_reclaim_for_held(kvlazy_cache *cache);
+
 /* All caches of a pool are asked, until together they have no more than so much. */
 void kvl_reclaim_pool(kvlazy_pool *pool, uint64_t budget_bytes);
 

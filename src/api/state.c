@@ -2,6 +2,7 @@
 /* state: the public calls that write states and read them, through functions of the caller's and with files. */
 #include "api/door.h"
 #include "api/reclaim.h"
+#include "core/lock.h"
 #include "host/file.h"
 #include "state/reader.h"
 #include "state/rows.h"
@@ -62,7 +63,7 @@ int kvlazy_state_write(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_write write, v
 int kvlazy_state_read(kvlazy_cache *c, kvlazy_seq_id seq, kvlazy_read read, void *ctx)
 {
     caller_fn fn = {.read = read, .ctx = ctx};
-    kvl_state_ends ends = {.pass = pass_in, .ctx = &fn, .reclaim = kvl_reclaim};
+    kvl_state_ends ends = {.pass = pass_in, .ctx = &fn, .reclaim = kvl_reclaim_for_held};
     int status = enter(c, seq, read != NULL);
 
     return status ? status : kvl_leave(c, kvl_state_read(c, seq, &ends));
@@ -97,16 +98,26 @@ static int at_end(void *ctx)
     return !status ? KVLAZY_ESTATE : file->ended ? KVLAZY_OK : status;
 }
 
-/* What the file system said goes to the log. */
-static int say(kvlazy_cache *c, const char *call, const kvl_file *file, int status)
+/* The file system is asked with no lock held; the call is inside all the while, so that what a log line destroys stays
+ * a ghost until it is over. */
+static void begin_file(kvlazy_cache *c)
 {
-    if (status != KVLAZY_EIO || !file->why[0] || kvl_enter(c, KVL_DOOR_LOOK))
-        return status;
-    kvl_log_note(&c->log, KVLAZY_LOG_ERROR, "%s: %s", call, file->why);
+    kvl_begin_telling(c);
+}
+
+static void end_file(kvlazy_cache *c)
+{
+    kvl_end_telling(c->group);
+}
+
+/* What the file system said goes to the log. */
+static int leave_file(kvlazy_cache *c, const char *call, const kvl_file *file, int status)
+{
+    if (status == KVLAZY_EIO && file->why[0] && kvl_is_cache(c))
+        kvl_log_note(&c->log, KVLAZY_LOG_ERROR, "%s: %s", call, file->why);
     return kvl_leave(c, status);
 }
 
-/* The file system is asked with no lock held. */
 int kvlazy_state_save(kvlazy_cache *c, kvlazy_seq_id seq, const char *path, const void *note, size_t note_bytes,
                       uint32_t flags)
 {
@@ -118,20 +129,21 @@ int kvlazy_state_save(kvlazy_cache *c, kvlazy_seq_id seq, const char *path, cons
                            .note_bytes = note_bytes};
     int status = enter(c, seq, path && (note || !note_bytes) && !(flags & ~(uint32_t)KVLAZY_STATE_SYNC));
 
-    if (!status)
-        status = kvl_leave(c, KVLAZY_OK);
-    if (!status)
-        status = kvl_file_begin(&file, path);
     if (status)
-        return say(c, "state_save", &file, status);
-    status = enter(c, seq, true);
-    if (!status)
-        status = kvl_leave(c, kvl_state_write(c, seq, &ends));
+        return status;
+    begin_file(c);
+    status = kvl_file_begin(&file, path);
+    end_file(c);
+    if (status)
+        return leave_file(c, "state_save", &file, status);
+    status = kvl_is_cache(c) ? kvl_state_write(c, seq, &ends) : KVLAZY_EINVAL;
+    begin_file(c);
     if (!status)
         status = kvl_file_commit(&file, flags & KVLAZY_STATE_SYNC);
     else
         kvl_file_drop(&file);
-    return say(c, "state_save", &file, status);
+    end_file(c);
+    return leave_file(c, "state_save", &file, status);
 }
 
 int kvlazy_state_load(kvlazy_cache *c, kvlazy_seq_id seq, const char *path, void *note, size_t *note_bytes)
@@ -143,19 +155,20 @@ int kvlazy_state_load(kvlazy_cache *c, kvlazy_seq_id seq, const char *path, void
                            .note = note,
                            .note_bytes = note_bytes ? *note_bytes : 0,
                            .note_is = note_bytes,
-                           .reclaim = kvl_reclaim};
+                           .reclaim = kvl_reclaim_for_held};
     int status = enter(c, seq, path && (!note_bytes || !*note_bytes || note));
 
+    if (status)
+        return status;
+    begin_file(c);
+    status = kvl_file_open(&file, path);
+    end_file(c);
     if (!status)
-        status = kvl_leave(c, KVLAZY_OK);
-    if (!status)
-        status = kvl_file_open(&file, path);
-    if (!status)
-        status = enter(c, seq, true);
-    if (!status)
-        status = kvl_leave(c, kvl_state_read(c, seq, &ends));
+        status = kvl_is_cache(c) ? kvl_state_read(c, seq, &ends) : KVLAZY_EINVAL;
+    begin_file(c);
     kvl_file_close(&file);
-    return say(c, "state_load", &file, status);
+    end_file(c);
+    return leave_file(c, "state_load", &file, status);
 }
 
 /* ------------------------------------------------------------------------------------------- rows alone */
@@ -188,7 +201,7 @@ int kvlazy_state_rows_read(kvlazy_cache *c, uint32_t stream, const uint32_t *cel
                            void *ctx)
 {
     caller_fn fn = {.read = read, .ctx = ctx};
-    kvl_state_ends ends = {.pass = pass_in, .ctx = &fn, .reclaim = kvl_reclaim};
+    kvl_state_ends ends = {.pass = pass_in, .ctx = &fn, .reclaim = kvl_reclaim_for_held};
     int status = enter_rows(c, stream, cell, n, read != NULL);
 
     return status ? status : kvl_leave(c, kvl_state_rows_read(c, stream, cell, n, &ends));

@@ -144,7 +144,7 @@ int kvlazy_store_save(kvlazy_store *store, kvlazy_cache *cache, kvlazy_seq_id se
 int kvlazy_store_load(kvlazy_store *store, kvlazy_cache *cache, kvlazy_seq_id seq, const kvlazy_prompt *prompt,
                       uint32_t n_have, uint32_t max_ms, uint32_t *n_live)
 {
-    kvl_visit v = {.store = store, .cache = cache, .seq = seq, .max_ms = max_ms, .reclaim = kvl_reclaim};
+    kvl_visit v = {.store = store, .cache = cache, .seq = seq, .max_ms = max_ms, .reclaim = kvl_reclaim_for_held};
     uint32_t n = n_have;
 
     if (!n_live)

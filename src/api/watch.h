@@ -15,7 +15,8 @@ int kvl_watch(kvlazy_cache *cache, const kvl_watcher *watcher);
  * none, watches. */
 bool kvl_unwatch(kvlazy_cache *cache, const kvl_watcher *watcher);
 
-/* kvlazy_poll; `watches`: the caller is the group's watcher, and *next_ms is when it comes again. */
+/* kvlazy_poll; `watches`: the caller is the group's watcher, and *next_ms is when it comes again. Where a poll belongs to
+ * the thread of the hooks, a watcher polls and squeezes nothing: the engine is told that a poll is due. */
 int kvl_poll(kvlazy_cache *cache, bool watches, uint64_t *next_ms);
 
 /* Memory is short: a group that rests gives back what it can without losing more than an idle time would take. */

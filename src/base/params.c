@@ -47,12 +47,17 @@ static const uint16_t params_end[] = {
 };
 
 static const uint16_t cell_ops_end[] = {
-    KVL_END(kvlazy_cell_ops, ctx),  KVL_END(kvlazy_cell_ops, used_end), KVL_END(kvlazy_cell_ops, is_used),
-    KVL_END(kvlazy_cell_ops, move), KVL_END(kvlazy_cell_ops, vacate),   0,
+    KVL_END(kvlazy_cell_ops, ctx),
+    KVL_END(kvlazy_cell_ops, used_end),
+    KVL_END(kvlazy_cell_ops, is_used),
+    KVL_END(kvlazy_cell_ops, move),
+    KVL_END(kvlazy_cell_ops, vacate),
+    KVL_END(kvlazy_cell_ops, due),
+    0,
 };
 
 _Static_assert(KVL_IS_LAST(kvlazy_params, model_tag_bytes), "a member is not among the ends");
-_Static_assert(KVL_IS_LAST(kvlazy_cell_ops, vacate), "a member is not among the ends");
+_Static_assert(KVL_IS_LAST(kvlazy_cell_ops, due), "a member is not among the ends");
 
 void kvlazy_params_init(kvlazy_params *params)
 {

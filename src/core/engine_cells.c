@@ -28,7 +28,7 @@ static void sync_stream(kvlazy_cache *c, uint32_t s, uint64_t stamp)
     uint32_t used_end = (uint32_t)kvl_min(c->engine.ops.used_end(c->engine.ops.ctx, s), c->params.kv_size);
 
     if (kvl_cells_reserve(cells, used_end)) {
-        c->stream[s].searched = false;
+        c->stream[s].searched = c->stream[s].searched_next = false;
         return; /* what cannot be noted was never touched: nothing of it can be given back */
     }
     for (uint32_t cell = 0; cell < cells->n_cell; cell++) {

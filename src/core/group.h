@@ -44,18 +44,18 @@ typedef struct kvl_callback {
 
 struct kvl_group {
     pthread_mutex_t lock;
-    atomic_uint n_waiting;        /* hooks that wait for the lock: a long release stops for them */
+    atomic_uint n_waiting;        /* calls that wait for the lock: long work stops for them */
     atomic_bool locked_by_parent; /* in a child of fork: the lock was waited for once, and never came free */
     kvlazy_cache *first;          /* oldest first, through cache.next */
     bool open;                    /* a batch is open */
-    uint32_t asking;              /* calls that wait for an answer of on_evict or of a pool, with the lock released */
+    uint32_t asking;              /* calls that are out for an answer: of on_evict, a pool, a state's or a store's callback */
     uint64_t n_entered;           /* times the lock was taken: whether another call came in between */
     uint32_t n_out; /* calls that are in the embedder's code: another thread destroys no member meanwhile */
     kvl_caller caller[KVL_CALLERS]; /* whose they are */
     pthread_cond_t came_back;
     kvlazy_cache *ghosts;       /* destroyed, but calls that will come back from the embedder's code know them */
     uint64_t process;           /* that the group belongs to; a fork leaves other threads behind */
-    kvl_callback *callback;     /* calls that are inside a callback of state */
+    kvl_callback *callback;     /* calls that are inside a callback of a state or a store */
     uint64_t n_opened;          /* batches opened so far */
     uint64_t n_changed;         /* times that tokens of any sequence changed other than by a batch */
     kvl_losses losses;          /* what an eviction in the making takes */

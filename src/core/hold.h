@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hold: cells that are held for tokens which are still to arrive, while a state is read. They hold nothing, so that
- * everything else about the cache is as it was until they are filled; their pages become touched as rows arrive. A
- * batch is open all the while, and the idle side stays away. In the end they are filled, or given up.
+ * hold: cells that are held for tokens which are still to arrive, while a state is read or blocks are loaded. They hold
+ * nothing, so that everything else about the cache is as it was until they are filled; their pages become touched as
+ * rows arrive. A batch is open all the while, and the idle side stays away. In the end they are filled, or given up.
  */
 #ifndef KVL_HOLD_H
 #define KVL_HOLD_H

@@ -21,7 +21,8 @@ typedef struct kvl_stream {
     bool drains;               /* it lost tokens: all its free pages are to go, those that were only read too */
     bool rested;               /* it came to rest: of its pages those go too that were only read */
     bool rests;                /* it came to rest: its arrays are to go as far as nothing uses them */
-    bool searched;             /* pages that were written without being touched are searched in it */
+    bool searched;             /* pages that were written without being touched are searched in it, */
+    bool searched_next;        /* … or by the search after the one that is under way */
 
     /* with cells that the engine keeps */
     bool pending;     /* touched, and no end_batch has stamped it yet */

@@ -27,8 +27,10 @@ void kvl_untouched_begin(kvlazy_cache *c, uint32_t stream)
 {
     if (!reads_zero(&c->rows))
         return;
-    c->stream[stream].searched = true;
-    c->untouched = (kvl_untouched){.searches = true};
+    if (c->untouched.under_way)
+        c->stream[stream].searched_next = true;
+    else
+        c->stream[stream].searched = c->untouched.searches = true;
 }
 
 void kvl_untouched_begin_all(kvlazy_cache *c)
@@ -37,11 +39,15 @@ void kvl_untouched_begin_all(kvlazy_cache *c)
         kvl_untouched_begin(c, s);
 }
 
+/* Streams that were named since the search began are the next one's. */
 static void end(kvlazy_cache *c)
 {
-    for (uint32_t s = 0; s < c->params.n_stream; s++)
-        c->stream[s].searched = false;
     c->untouched = (kvl_untouched){0};
+    for (uint32_t s = 0; s < c->params.n_stream; s++) {
+        c->stream[s].searched = c->stream[s].searched_next;
+        c->stream[s].searched_next = false;
+        c->untouched.searches |= c->stream[s].searched;
+    }
 }
 
 /* The pages [first, end) hold no live cell: those that are not touched are asked about, some at a time. Returns false
@@ -132,6 +138,7 @@ bool kvl_untouched_piece(kvlazy_cache *c)
 
     if (!c->untouched.searches)
         return false;
+    c->untouched.under_way = true;
     kvl_engine_cells_sync(c, c->group->now_ms); /* the engine may have filled cells without a touch */
     kvl_keep_live(c->stream, c->params.n_stream);
     kvl_rows_gather(&c->rows);
@@ -140,5 +147,5 @@ bool kvl_untouched_piece(kvlazy_cache *c)
         kvl_rows_give(&c->rows);
     if (!more)
         end(c);
-    return more;
+    return c->untouched.searches;
 }

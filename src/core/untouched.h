@@ -11,12 +11,13 @@
 
 typedef struct kvl_untouched {
     bool searches;   /* in the streams that say so */
+    bool under_way;  /* a piece of the search is done */
     uint32_t tensor; /* where the search stands: a tensor, one of its lanes, and a page of its arena */
     uint64_t lane, page;
 } kvl_untouched;
 
-/* A stream, or every one, is to be searched; a search that is under way begins anew. On a host whose pages do not read
- * zero when they were given back there is no search: zeroing them by hand would make them resident. */
+/* A stream, or every one, is to be searched, by another search where one is under way. On a host whose pages do not
+ * read zero when they were given back there is no search: zeroing them by hand would make them resident. */
 void kvl_untouched_begin(kvlazy_cache *cache, uint32_t stream);
 void kvl_untouched_begin_all(kvlazy_cache *cache);
 

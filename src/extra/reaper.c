@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * reaper: a thread that polls groups of caches, each at the time that its last poll named, and squeezes them when
- * memory is short. It sleeps until the earliest of these times. A call that makes such a time stale wakes it
- * (kvl_watcher). The reaper decides nothing about a cache; it only compares times, and on its own clock, since every
- * group has another.
+ * memory is short; where a poll belongs to a thread of the engine, it tells that one. It sleeps until the earliest of
+ * these times. A call that makes such a time stale wakes it (kvl_watcher). The reaper decides nothing about a cache; it
+ * only compares times, and on its own clock, since every group has another.
  *
  * Locks: the lock of a group is taken before the lock of the reaper, never the other way round. So the thread releases
  * the reaper's lock before it enters a cache. A call that takes a cache away waits until the thread is out of that
@@ -399,7 +399,7 @@ int kvlazy_reaper_add(kvlazy_reaper *r, kvlazy_cache *c)
 {
     if (!is_reaper(r) || !kvl_is_cache(c))
         return KVLAZY_EINVAL;
-    if (kvl_is_bound_to_thread(c))
+    if (kvl_is_bound_to_thread(c) && !c->engine.ops.due)
         return KVLAZY_ENOTSUP;
     entry *e = new_entry(r, c);
     if (!e)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * checksum: XXH3 of a run of bytes that comes in pieces, 64 bits. It finds damage, and no more: whatever can write a
- * state can write its checksums. The only file that knows xxhash.
+ * checksum: XXH3 of a run of bytes that comes in pieces, 64 bits. It finds damage, and no more: a program that
+ * writes a state writes its checksums too. The only file that knows xxhash.
  */
 #ifndef KVL_STATE_CHECKSUM_H
 #define KVL_STATE_CHECKSUM_H

@@ -63,19 +63,14 @@ int kvl_state_pass_raw(kvl_state_io *io, void *data, size_t bytes)
     return status;
 }
 
-/* What is read is not there before. */
-static int take(kvl_state_io *io, void *data, size_t bytes)
+/* The checksum is made of them afterwards, since bytes that are read are not there before. */
+int kvl_state_pass_bytes(kvl_state_io *io, void *data, size_t bytes)
 {
     int status = kvl_state_pass_raw(io, data, bytes);
 
     if (!status)
         kvl_checksum_add(io->sum, data, bytes);
     return status;
-}
-
-int kvl_state_pass_bytes(kvl_state_io *io, void *data, size_t bytes)
-{
-    return take(io, data, bytes);
 }
 
 /* ------------------------------------------------------------------------------------------- sections */
@@ -86,7 +81,7 @@ int kvl_state_put_frame(kvl_state_io *io, uint32_t name, uint64_t bytes)
 
     io->name = name;
     kvl_checksum_begin(io->sum);
-    return take(io, &frame, sizeof frame);
+    return kvl_state_pass_bytes(io, &frame, sizeof frame);
 }
 
 int kvl_state_put_checksum(kvl_state_io *io)
@@ -103,7 +98,7 @@ int kvl_state_get_frame(kvl_state_io *io, uint32_t name, uint64_t bytes)
 
     io->name = name;
     kvl_checksum_begin(io->sum);
-    int status = take(io, &frame, sizeof frame);
+    int status = kvl_state_pass_bytes(io, &frame, sizeof frame);
     return status ? status : kvl_state_refuse(io, kvl_state_check_frame(&frame, name, io->number, bytes));
 }
 

@@ -224,7 +224,7 @@ static int get_end(reader *r)
 
     if (status != KVLAZY_ESTATE)
         return status;
-    return kvl_state_refuse(&r->io, (kvl_state_fault){"bytes before more that follow", r->io.n_passed, 0});
+    return kvl_state_refuse(&r->io, (kvl_state_fault){"bytes behind the end of the state: at least", 1, 0});
 }
 
 static int get_all(reader *r)
@@ -289,6 +289,22 @@ static void close_reader(reader *r)
     kvl_state_io_fini(&r->io);
 }
 
+/* Room for the last step, which another thread may have used while rows came. A cache that was linked meanwhile would
+ * not get the sequence: KVLAZY_EPOS. */
+static int reserve_all(reader *r)
+{
+    uint32_t n = 0;
+    int status = KVLAZY_OK;
+
+    for (const kvlazy_cache *m = r->io.cache->group->first; m; m = m->next)
+        n++;
+    if (n != r->n_target)
+        return KVLAZY_EPOS;
+    for (uint32_t i = 0; !status && i < r->n_target; i++)
+        status = kvl_state_target_reserve(&r->target[i]);
+    return status;
+}
+
 /* From here to the end of the batch nothing moves. */
 static int read_in_batch(reader *r)
 {
@@ -298,6 +314,8 @@ static int read_in_batch(reader *r)
     kvl_state_out(&r->io);
     int status = get_all(r);
     kvl_state_in(&r->io);
+    if (!status)
+        status = reserve_all(r);
     if (!status) {
         uint64_t now_ms = kvl_now(r->io.cache);
 

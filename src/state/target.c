@@ -70,8 +70,8 @@ static int reserve_sets(target *t)
     return KVLAZY_OK;
 }
 
-/* What the last step needs of the library's own memory, so that it cannot fail: a run a token is the most. */
-static int reserve(target *t)
+/* A run a token is the most. */
+int kvl_state_target_reserve(target *t)
 {
     for (uint32_t i = 0; i < t->shape.n_seq; i++) {
         kvlazy_seq_id id = id_of(t, &t->seq[i]);
@@ -116,7 +116,7 @@ int kvl_state_target_place(target *t, bool (*reclaim)(kvlazy_cache *cache))
         t->hold.place[i].stream = kvl_stream_number(t->cache, kvl_stream_of(t->cache, (kvlazy_seq_id)owner[0]));
     }
     if (!status)
-        status = reserve(t);
+        status = kvl_state_target_reserve(t);
     if (!status)
         status = kvl_hold_take(t->cache, &t->hold);
     if (status == KVLAZY_EBUDGET && reclaim(t->cache))

@@ -27,6 +27,9 @@ void kvl_state_target_fini(kvl_state_target *target);
  * `reclaim` asks others of a pool. KVLAZY_ENOSLOT, KVLAZY_EBUDGET, KVLAZY_ENOMEM. */
 int kvl_state_target_place(kvl_state_target *target, bool (*reclaim)(kvlazy_cache *cache));
 
+/* That room alone, once more: another thread may have used it since. KVLAZY_ENOMEM. */
+int kvl_state_target_reserve(kvl_state_target *target);
+
 /* Rows of a piece of the tokens, as they were read. KVLAZY_ENOMEM. */
 int kvl_state_target_put(kvl_state_target *target, const kvl_tensor *tensor, const kvl_state_piece *piece,
                          const void *rows);

@@ -126,7 +126,7 @@ static uint32_t list_stream(source *s, uint32_t stream, uint32_t n, item *scratc
     return n + n_item;
 }
 
-/* Stream by stream, and there by position, so that whatever reads it appends to each sequence. */
+/* Stream by stream, and there by position, so that a reader appends to each sequence. */
 static int list_cache(source *s)
 {
     uint32_t n_most = 1, n = 0;

@@ -156,9 +156,13 @@ int kvl_chain_init(kvl_chain *chain, const kvlazy_cache *c, const kvlazy_prompt 
     if (!chain->name)
         return KVLAZY_ENOMEM;
     name_root(c, p, block_tokens, chain->name[0]);
+    return KVLAZY_OK;
+}
+
+void kvl_chain_name_blocks(kvl_chain *chain, const kvlazy_prompt *p)
+{
     for (uint32_t i = 0; i < chain->n_block; i++)
         name_block(chain, p, i);
-    return KVLAZY_OK;
 }
 
 void kvl_chain_fini(kvl_chain *chain)

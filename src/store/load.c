@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * load: blocks come from the place into a sequence. A blob is read whole, with no lock held, and verified before a cell
- * is taken for it; then its rows are written into cells that hold nothing, and its tokens become live together.
+ * is taken for it; then its rows are written into cells that hold nothing, and its tokens become live together. The
+ * next blob is open meanwhile.
  */
 #include "core/batch.h"
 #include "core/cap.h"
@@ -20,8 +21,8 @@ enum { READ_BYTES = 1 << 20 };
 
 /* The blob that comes next, open. A place may read ahead from then on, while the block before goes into its cells. */
 typedef struct opened {
-    void *blob; /* NULL: nothing is open */
-    int error;
+    void *blob;
+    int error; /* 0: it is open; else why not */
 } opened;
 
 static opened open_blob(kvl_visit *v, uint32_t block)
@@ -57,8 +58,8 @@ static int read_blob(kvl_visit *v, opened *o)
     return error;
 }
 
-/* With no lock held. Returns whether the blob of a block, which is opened, is there, whole and right; *o is then the
- * one behind it, if that is wanted. A damaged one is dropped. */
+/* With no lock held. Returns whether the blob of a block, which is opened, is there, whole and right. A damaged one is
+ * dropped. The one behind it is open afterwards, if it is wanted and this one came whole. */
 static bool fetch(kvl_visit *v, uint32_t block, bool wants_next, opened *o)
 {
     const kvlazy_store_ops *ops = &v->store->ops;
@@ -114,7 +115,7 @@ static int put_piece(kvl_visit *v, const kvl_blob_part *p, const goal *g, const 
     return status;
 }
 
-/* A hook that waits goes between two pieces. */
+/* Calls of other threads that wait go between two pieces. */
 static int put_rows(kvl_visit *v, const goal *g)
 {
     int status = KVLAZY_OK;
@@ -185,8 +186,8 @@ static int put_block(kvl_visit *v, goal *g)
     g->hold = calloc(v->shape.n_cache, sizeof *g->hold);
     if (!g->hold)
         return KVLAZY_ENOMEM;
-    for (kvlazy_cache *m = v->cache->group->first; !status && m; m = m->next)
-        status = hold_in(v, m, &g->hold[i++], g);
+    for (kvlazy_cache *m = v->cache->group->first; !status && m && i < v->shape.n_cache; m = m->next)
+        status = hold_in(v, m, &g->hold[i++], g); /* one that joins meanwhile is last, and ends the load below */
     if (!status)
         status = put_rows(v, g);
     if (!status && !is_as_it_was(v, g->begin))
@@ -291,10 +292,10 @@ int kvl_store_load(kvl_visit *v, uint32_t n_have, uint32_t *n_live)
         n = v->prompt.span[0].begin;
     if (n < v->store->block_tokens || n_have + UINT64_C(1) >= v->prompt.n_token || n_have >= n)
         return KVLAZY_OK;
+    v->generation = kvl_visit_generation(v);
     int status = kvl_visit_begin(v, n);
     if (status)
         return status;
-    v->generation = kvl_visit_generation(v);
     *n_live = load_blocks(v, n_have);
     if (!engine) /* another thread may have taken some */
         *n_live = (uint32_t)kvl_min(*n_live, kvl_visit_plain(v, false, &all));

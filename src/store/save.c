@@ -62,33 +62,46 @@ static bool copy_block(kvl_visit *v, uint32_t block, uint64_t generation)
     return same;
 }
 
-/* 0, or what the place said. */
-static int write_blob(kvl_visit *v, const uint8_t *name)
+/* 0, or what the place said. *n_sent: bytes that it took; a disk may have written them though the blob is none. */
+static int write_blob(kvl_visit *v, const uint8_t *name, uint64_t *n_sent)
 {
     const kvlazy_store_ops *ops = &v->store->ops;
     void *blob = NULL;
-    int error = ops->open(ops->ctx, name, v->shape.bytes, &blob);
+    int error = kvl_visit_left_ms(v) ? ops->open(ops->ctx, name, v->shape.bytes, &blob) : ETIMEDOUT;
 
+    *n_sent = 0;
     if (error)
         return error;
-    for (uint64_t at = 0, n; !error && at < v->shape.bytes; at += n) {
+    while (!error && *n_sent < v->shape.bytes) {
         uint32_t left_ms = kvl_visit_left_ms(v);
+        uint64_t n = kvl_min(v->shape.bytes - *n_sent, WRITE_BYTES);
 
-        n = kvl_min(v->shape.bytes - at, WRITE_BYTES);
-        error = left_ms ? ops->write(blob, v->blob + at, (size_t)n, left_ms) : ETIMEDOUT;
+        error = left_ms ? ops->write(blob, v->blob + *n_sent, (size_t)n, left_ms) : ETIMEDOUT;
+        *n_sent += error ? 0 : n;
     }
     int closed = ops->close(blob, !error);
     return error ? error : closed;
 }
 
+/* A block that cannot be whole in time is not begun: it would be written in vain, again with every call. How long one
+ * takes is known from the last; where that was bad luck it is forgotten little by little. */
+static bool has_time(kvl_visit *v)
+{
+    uint32_t takes_ms = atomic_load(&v->store->block_ms);
+
+    if (kvl_visit_left_ms(v) > takes_ms)
+        return true;
+    atomic_store(&v->store->block_ms, takes_ms - (takes_ms + 7) / 8);
+    kvl_visit_count(v, ETIMEDOUT);
+    return false;
+}
+
 /* Block `block`, which the place lacks. Returns whether it has it now. */
 static bool save_block(kvl_visit *v, uint32_t block, uint64_t generation)
 {
-    if (!kvl_visit_left_ms(v)) {
-        kvl_visit_count(v, ETIMEDOUT);
-        return false;
-    }
-    if (!copy_block(v, block, generation))
+    uint64_t from_ms = kvl_store_now_ms(), n_sent;
+
+    if (!has_time(v) || !copy_block(v, block, generation))
         return false;
     if (!kvl_store_allows(v->store, v->shape.bytes)) {
         kvl_store_add(v->store, KVL_N_NO_ALLOWANCE, 1);
@@ -97,8 +110,11 @@ static bool save_block(kvl_visit *v, uint32_t block, uint64_t generation)
     kvl_blob_put_header(&v->shape, &v->chain, &v->prompt, block, v->blob, v->blob);
     if (kvl_store_now_ms() - v->touched_ms >= TOUCH_AGAIN_MS)
         kvl_visit_touch(v, block);
-    if (kvl_visit_count(v, write_blob(v, v->chain.name[block + 1]))) {
-        kvl_store_take_back(v->store, v->shape.bytes);
+    int error = kvl_visit_count(v, write_blob(v, v->chain.name[block + 1], &n_sent));
+    if (!error || error == ETIMEDOUT)
+        atomic_store(&v->store->block_ms, (uint32_t)kvl_min(kvl_store_now_ms() - from_ms, UINT32_MAX));
+    if (error) {
+        kvl_store_take_back(v->store, v->shape.bytes - n_sent);
         return false;
     }
     kvl_store_add(v->store, KVL_N_WRITTEN, 1);

@@ -39,6 +39,9 @@ int kvl_visit_begin(kvl_visit *v, uint32_t n_token)
     if (!v->blob || !v->scratch)
         return KVLAZY_ENOMEM;
     kvl_store_add(v->store, KVL_HELD_BYTES, held_bytes(v));
+    kvl_visit_out(v);
+    kvl_chain_name_blocks(&v->chain, &v->prompt);
+    kvl_visit_in(v);
     return KVLAZY_OK;
 }
 
@@ -147,13 +150,15 @@ int kvl_visit_check(const kvlazy_cache *c)
     return kvl_has_engine_cells(c) && c->group->first->next ? KVLAZY_ENOTSUP : KVLAZY_OK;
 }
 
-/* A token of text has its position in every plane. */
-static bool planes_agree(const kvl_cells *cells, kvl_stretch run, uint32_t i)
+/* How many tokens of a run are text, which has its position in every plane. */
+static uint32_t n_text(const kvl_cells *cells, kvl_stretch run)
 {
-    kvlazy_pos pos = run.pos + (kvlazy_pos)i;
-    uint32_t cell = run.cell + i;
+    uint32_t i = cells->planes ? 0 : run.n;
 
-    return !cells->planes || (cells->ext_y[cell] == pos && cells->ext_x[cell] == pos);
+    while (i < run.n && cells->ext_y[run.cell + i] == run.pos + (kvlazy_pos)i &&
+           cells->ext_x[run.cell + i] == run.pos + (kvlazy_pos)i)
+        i++;
+    return i;
 }
 
 static uint32_t plain_of(kvlazy_cache *c, kvlazy_seq_id seq, uint32_t n_most)
@@ -165,11 +170,11 @@ static uint32_t plain_of(kvlazy_cache *c, kvlazy_seq_id seq, uint32_t n_most)
     uint32_t n = 0;
 
     while (n_most && kvl_index_next(index, &walk, &run)) {
-        if (run.pos != (kvlazy_pos)n)
+        uint32_t i = run.pos == (kvlazy_pos)n ? n_text(cells, run) : 0;
+
+        n += i;
+        if (i < run.n)
             return n;
-        for (uint32_t i = 0; i < run.n; i++, n++)
-            if (!planes_agree(cells, run, i))
-                return n;
     }
     return n;
 }

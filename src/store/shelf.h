@@ -37,8 +37,9 @@ struct kvlazy_store {
     uint64_t allowance_bytes; /* an hour; 0: no limit */
     void (*sink)(void *ctx, int level, const char *text);
     void *sink_ctx;
-    long process;        /* that created it */
-    atomic_uint n_visit; /* calls that are inside */
+    atomic_uint block_ms; /* what the last block took to be saved */
+    long process;         /* that created it */
+    atomic_uint n_visit;  /* calls that are inside */
     _Atomic uint64_t count[KVL_N_STORE_COUNT];
     pthread_mutex_t lock;         /* of what follows */
     uint64_t spent_bytes;         /* of the allowance, which comes back evenly in an hour */
@@ -78,8 +79,9 @@ bool kvl_store_is_forked(const kvlazy_store *store);
 /* The store belongs to this process. */
 void kvl_store_own(kvlazy_store *store);
 
-/* Takes all that a visit needs, with the lock held: names of the blocks of n_token tokens, room for one blob.
- * KVLAZY_ENOMEM; kvl_visit_end is due after both. */
+/* Takes all that a visit needs: names of the blocks of n_token tokens, room for one blob. The lock is held, but not
+ * while the names are made: what was seen of the sequence before may have changed. KVLAZY_ENOMEM; kvl_visit_end is due
+ * after both. */
 int kvl_visit_begin(kvl_visit *visit, uint32_t n_token);
 void kvl_visit_end(kvl_visit *visit);
 

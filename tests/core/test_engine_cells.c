@@ -340,7 +340,7 @@ static void linked_caches_shrink_each_for_itself(void **state)
     assert_non_null(other);
     bed_open(d->bed);
     other->bed = d->bed;
-    other->ops = (kvlazy_cell_ops){sizeof other->ops, other, desk_used_end, NULL, NULL, desk_vacate};
+    other->ops = (kvlazy_cell_ops){sizeof other->ops, other, desk_used_end, NULL, NULL, desk_vacate, NULL};
     p.with = d->bed->cache;
     p.cell_ops = &other->ops;
     kvlazy_cache *c;

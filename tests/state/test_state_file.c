@@ -350,10 +350,11 @@ static void test_a_save_whose_nth_call_fails(void **state)
     box_free(box);
 }
 
+enum { FALLOCATE = 2 }; /* the call of this number, behind mkostemp */
+
 /* A disk that is full says so before a byte is written; a file system that cannot find room ahead is done without. */
 static void test_room_ahead(void **state)
 {
-    enum { FALLOCATE = 2 }; /* behind mkostemp */
     struct box *box = box_open(box_new());
     const char *path = in_dir("slot");
     int status;
@@ -370,6 +371,48 @@ static void test_room_ahead(void **state)
     assert_int_equal(status, KVLAZY_OK);
     unlink(path);
     box_free(box);
+}
+
+/* A line of the log may end the cache that it is about, in the middle of the call. */
+static kvlazy_cache *ended;
+
+static void end_on_error(void *ctx, int level, const char *text)
+{
+    (void)text;
+    if (level == KVLAZY_LOG_ERROR && ended) {
+        kvlazy_cache *cache = ended;
+
+        ended = NULL;
+        kvlazy_destroy(cache);
+        *(int *)ctx += 1;
+    }
+}
+
+static void test_a_line_about_a_file_may_end_the_cache(void **state)
+{
+    int n_ended = 0;
+
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        struct box *box = box_new();
+
+        box->params.log = end_on_error;
+        box->params.log_ctx = &n_ended;
+        box_turn(box_open(box), 0, 0, 9);
+        ended = box->cache;
+        int status = KVLAZY_OK;
+        if (way == 0)
+            status = kvlazy_state_load(box->cache, 0, in_dir("none"), NULL, NULL);
+        else if (way == 1)
+            status = kvlazy_state_save(box->cache, 0, in_dir("none/slot"), NULL, 0, 0);
+        else
+            under_fire(FALLOCATE, ENOSPC, save_unsynced, box, &status); /* a line in the middle */
+        assert_true(status == KVLAZY_EIO || status == KVLAZY_EINVAL);
+        box->cache = NULL;
+        box_free(box);
+    }
+    assert_int_equal(n_ended, 3);
+    assert_int_equal(n_files(), 0);
 }
 
 static int load(struct box *box, const char *path)
@@ -437,6 +480,7 @@ int main(void)
         cmocka_unit_test(test_a_file_and_its_note),
         cmocka_unit_test(test_files_that_are_not_there),
         cmocka_unit_test(test_files_that_end_early_or_late),
+        cmocka_unit_test(test_a_line_about_a_file_may_end_the_cache),
         cmocka_unit_test(test_a_failed_save_leaves_the_old_file),
         cmocka_unit_test(test_a_file_can_be_read_by_hand),
         cmocka_unit_test(test_a_save_whose_nth_call_fails),

@@ -243,6 +243,48 @@ static void test_a_refused_put_costs_no_allowance(void **state)
     ok(kvlazy_store_destroy(store));
 }
 
+/* What a place took counts, though it then failed: a disk may have been written. */
+static void test_bytes_that_were_sent_cost_allowance(void **state)
+{
+    kvlazy_store_ops ops = fake_ops(&b.fake);
+    kvlazy_store_params params = {.struct_size = sizeof params,
+                                  .ops = &ops,
+                                  .block_tokens = BLOCK,
+                                  .min_tokens = BLOCK,
+                                  .write_bytes_per_hour = 5 * 4096};
+    kvlazy_store *store = NULL;
+    uint32_t n;
+
+    (void)state;
+    ok(kvlazy_store_create(&params, &store));
+    b.fake.error[FAKE_CLOSE] = EIO;
+    for (uint32_t i = 0; i < 4; i++) { /* two blocks of two pages each, then no more */
+        ok(kvlazy_store_save(store, b.from->cache, 0, &prompt, 10000, &n));
+        assert_int_equal(n, 0);
+        assert_int_equal(prefix_info(store).n_refused_allowance, i < 2 ? 0 : i - 1);
+    }
+    b.fake.error[FAKE_CLOSE] = 0;
+    ok(kvlazy_store_destroy(store));
+}
+
+/* A disk is not worn by blocks that end in the middle, call after call. */
+static void test_a_block_that_has_no_time_is_not_begun(void **state)
+{
+    (void)state;
+    b.fake.slow_ms = 60;
+    assert_int_equal(save(50), BLOCK); /* late: how long one takes was not known */
+    int n_open = b.fake.n_call[FAKE_OPEN];
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(save(20), BLOCK);
+    assert_int_equal(b.fake.n_call[FAKE_OPEN], n_open);
+    assert_true(prefix_info(b.store).n_timeout == 4);
+    b.fake.slow_ms = 0; /* it was bad luck */
+    for (int i = 0; i < 40 && b.fake.n_call[FAKE_OPEN] == n_open; i++)
+        save(20);
+    assert_true(b.fake.n_call[FAKE_OPEN] > n_open);
+    assert_int_equal(save(10000), 64);
+}
+
 static void on_evict_saves(struct box *box, kvlazy_seq_id seq)
 {
     uint32_t n = 99;
@@ -270,6 +312,8 @@ int main(void)
         MOMENT_TEST(test_a_sequence_that_changes_loads_no_more),
         MOMENT_TEST(test_time_runs_out_in_the_middle),
         MOMENT_TEST(test_a_refused_put_costs_no_allowance),
+        MOMENT_TEST(test_bytes_that_were_sent_cost_allowance),
+        MOMENT_TEST(test_a_block_that_has_no_time_is_not_begun),
         MOMENT_TEST(test_what_is_evicted_may_be_saved_before),
     };
 

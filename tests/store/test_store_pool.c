@@ -230,6 +230,30 @@ static void test_a_victim_saves_before_it_gives(void **state)
     end();
 }
 
+/* Cells are held for the load, so what a victim's callback does to its cache is refused. */
+static void end_it(struct box *box, kvlazy_seq_id seq)
+{
+    (void)box;
+    (void)seq;
+    kvlazy_destroy(c.to->cache);
+    expect(kvlazy_clear(c.to->cache, true), KVLAZY_EBUSY);
+    expect(kvlazy_end_batch(c.to->cache), KVLAZY_EBUSY);
+    c.n_evict++;
+}
+
+static void test_a_victim_cannot_end_the_cache_that_loads(void **state)
+{
+    (void)state;
+    begin(PAGES_OF_ALL + 8, 0);
+    prefix_turn(c.other, 0, &prompt[1], 0, N_WHOLE);
+    c.other->in_evict = end_it;
+    pass_time();
+    assert_true(load() >= 64);
+    assert_true(c.n_evict > 0);
+    (void)taken_pages();
+    end();
+}
+
 /* What fails in the middle of a load gives its pages back. */
 static void test_a_load_that_breaks_off_keeps_nothing(void **state)
 {
@@ -255,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_a_minimum_is_never_lent),
         cmocka_unit_test(test_a_busy_cache_is_passed_over),
         cmocka_unit_test(test_a_victim_saves_before_it_gives),
+        cmocka_unit_test(test_a_victim_cannot_end_the_cache_that_loads),
         cmocka_unit_test(test_a_load_that_breaks_off_keeps_nothing),
     };
 

@@ -65,7 +65,7 @@ int desk_setup(void **state)
 
     assert_non_null(d);
     d->bed = bed_new(4096);
-    d->ops = (kvlazy_cell_ops){sizeof d->ops, d, desk_used_end, is_used, desk_move, desk_vacate};
+    d->ops = (kvlazy_cell_ops){sizeof d->ops, d, desk_used_end, is_used, desk_move, desk_vacate, NULL};
     d->bed->params.cell_ops = &d->ops;
     d->bed->params.kv_size = CELLS;
     d->bed->params.kv_size_initial = 100;
