@@ -313,7 +313,7 @@ static void a_server_that_is_slow(void **state)
     assert_non_null(data);
     start_server(r, NULL);
     snprintf(path, sizeof path, "%s/slow", r->dir);
-    struct relay slow = {listen_at(path), r->socket, 30, 0};
+    struct relay slow = {listen_at(path), r->socket, 10, 0};
     int pid = child(relay, &slow);
     r->params.socket = path;
     open_redis(r);
