@@ -52,6 +52,32 @@ page()
     awk -v number="$2" '/^```c$/ { inside = ++n == number; next } /^```$/ { inside = 0 } inside { sub(/^ *\.\.\.$/, ""); print }' "docs/$1"
 }
 
+# guide NUMBER...: those pieces of C++ of the guide to llama.cpp.
+guide()
+{
+    for number in "$@"; do
+        awk -v number="$number" '/^```cpp$/ { inside = ++n == number; next } /^```$/ { inside = 0 } inside' docs/llama-cpp.md
+    done
+}
+
+# The guide's functions are members of a class of llama.cpp. A double of it, and of the ggml it uses, stands in.
+compile_guide()
+{
+    n_seen=$((n_seen + 1))
+    {
+        sed '/^class members of the guide$/,$d' tests/ggml/llama_double.txt
+        guide 1
+        sed '1,/^class members of the guide$/d; /^body of the guide$/,$d' tests/ggml/llama_double.txt
+        guide 2
+        sed '1,/^body of the guide$/d; /^server of the guide$/,$d' tests/ggml/llama_double.txt
+        guide 3 4 5 6
+        sed '1,/^server of the guide$/d; /^end of the guide$/,$d' tests/ggml/llama_double.txt
+        guide 7
+        sed '1,/^end of the guide$/d' tests/ggml/llama_double.txt
+    } | "$cxx" -x c++ -std=c++17 -Wall -Wextra -pedantic -Werror -fsyntax-only -I"$include" \
+        -isystem tests/ggml/double/include - || { echo "docs/llama-cpp.md: no clean C++17"; n_wrong=$((n_wrong + 1)); }
+}
+
 header kvlazy 'LIFE CYCLE' 'uint32_t layer = 0;'
 header kvlazy '5. Linked caches' 'kvlazy_cache *full = 0, *window = 0; kvlazy_slot slot_full[4], slot_window[4];' \
     '(void)slot_full; (void)slot_window;'
@@ -80,5 +106,6 @@ compile 'docs/store.md, 1' "$(page store.md 1)"
 compile 'docs/tensors.md, 1' "$(wrap "{
 $(page tensors.md 1)
 }" 'kvlazy_arena *arena; void *base; kvlazy_tensor k[4], v[4];' | sed 's/ kvlazy_tensor k, v;$//')"
+[ -z "$cxx" ] || compile_guide
 
 [ "$n_seen" -ge 14 ] && [ "$n_wrong" = 0 ]
