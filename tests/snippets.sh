@@ -28,7 +28,7 @@ compile()
 # wrap TEXT DECLARATION AFTER: a whole file around it.
 wrap()
 {
-    for name in kvlazy engine_cells arena mask pool reaper state store; do
+    for name in kvlazy engine_cells arena ggml mask pool reaper state store; do
         echo "#include <kvlazy/$name.h>"
     done
     printf '#include <string.h>\nvoid example(void);\nvoid example(void)\n{\n%s\n%s\n%s\n%s\n%s\n}\n' "$cache" "$2" "$1" "${3-}" "$after"
@@ -84,6 +84,10 @@ header kvlazy '5. Linked caches' 'kvlazy_cache *full = 0, *window = 0; kvlazy_sl
 header engine_cells 'LIFE CYCLE' 'uint32_t n_used = 0, n_token = 1, n = 1, end = 1, from = 0, cell[4] = {0, 0, 0, 0};' \
     '(void)n_used; (void)n_token; (void)n; (void)end; (void)from; (void)cell;'
 header arena 'kvlazy_arena_create' 'size_t n_bytes = 0; kvlazy_arena *arena; void *base;'
+header ggml 'LIFE CYCLE' 'void *ctx = 0; struct ggml_tensor *k_cache[4], *v_cache[4];
+    struct ggml_backend_buffer *buffer; kvlazy_ggml_rows rows[4]; bool v_trans = false; uint32_t n_stream = 1;
+    struct ggml_backend_buffer *ggml_backend_alloc_ctx_tensors_from_buft(void *,
+        struct ggml_backend_buffer_type *); void ggml_backend_buffer_free(struct ggml_backend_buffer *);'
 header mask 'kvlazy_mask_info mask' 'void *rows = 0; size_t rows_bytes = 0;'
 header pool 'kvlazy_pool_create' 'kvlazy_pool *pool;'
 header reaper 'kvlazy_reaper_create' 'kvlazy_reaper *reaper;'

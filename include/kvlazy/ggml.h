@@ -7,12 +7,12 @@
  * With this buffer type they lie in an arena of address space, which costs nothing until it is written, and a cache
  * learns from the tensors themselves where its rows are. Nothing else of the engine has to know.
  *
- * LIFE CYCLE. As C++, of an engine with its K and V tensors in a ggml_context:
+ * LIFE CYCLE. Of an engine with its K and V tensors in a ggml_context:
  *
  *     buffer = ggml_backend_alloc_ctx_tensors_from_buft(ctx, kvlazy_ggml_buffer_type());
  *     for (i = 0; i < n_layer; i++) {
  *         rows[i].struct_size = sizeof rows[i];
- *         if (kvlazy_ggml_layer(k[i], v[i], v_trans, kv_size, n_stream, &rows[i]) != KVLAZY_OK)
+ *         if (kvlazy_ggml_layer(k_cache[i], v_cache[i], v_trans, kv_size, n_stream, &rows[i]) != KVLAZY_OK)
  *             ... rows[i].why says which tensor, and what of it ...
  *         layers[i] = rows[i].layer;
  *         layers[i].id = i;
