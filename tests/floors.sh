@@ -15,6 +15,7 @@ set -u
 #   order   plain, and <pthread.h> and <sched.h>
 #   clock   order, and now_ms of the table of kvlazy/mem.h
 #   hash    plain, and the headers of xxhash
+#   engine  plain, and the headers of ggml
 #   os      any header of the system, and its clock
 table='
 base           0  plain
@@ -30,7 +31,7 @@ core/group     4  clock
 state          5  plain
 state/checksum 5  hash
 store          5  os
-ggml           5  plain
+ggml           5  engine
 api            6  order
 extra          7  order
 '
@@ -100,6 +101,8 @@ check()
         if (kind_of_self != "pure" && kind_of_self != "table" && header in plain)
             return
         if (kind_of_self == "hash" && header ~ /^xx(hash|h_x86dispatch)[.]h$/)
+            return
+        if (kind_of_self == "engine" && header ~ /^(kvlazy\/)?ggml[a-z-]*[.]h$/)
             return
         if ((kind_of_self == "order" || kind_of_self == "clock") && header in order)
             return
@@ -238,6 +241,10 @@ host/mem_linux.c|#include <sys/mman.h>|ok
 core/seq.c|#if LATEST|ok
 state/checksum.c|#include <xxhash.h>|ok
 state/writer.c|#include <xxhash.h>|<xxhash.h>
+ggml/buffer.c|#include <ggml-backend-impl.h>|ok
+ggml/buffer.c|#include <kvlazy/ggml.h>|ok
+ggml/buffer.c|#include <unistd.h>|<unistd.h>
+core/cache.c|#include <ggml.h>|<ggml.h>
 state/reader.c|#include <unistd.h>|<unistd.h>
 host/file_linux.c|#include <unistd.h>|ok
 END

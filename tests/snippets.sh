@@ -28,7 +28,7 @@ compile()
 # wrap TEXT DECLARATION AFTER: a whole file around it.
 wrap()
 {
-    for name in kvlazy engine_cells arena mask pool reaper state store; do
+    for name in kvlazy engine_cells arena ggml mask pool reaper state store; do
         echo "#include <kvlazy/$name.h>"
     done
     printf '#include <string.h>\nvoid example(void);\nvoid example(void)\n{\n%s\n%s\n%s\n%s\n%s\n}\n' "$cache" "$2" "$1" "${3-}" "$after"
@@ -52,12 +52,42 @@ page()
     awk -v number="$2" '/^```c$/ { inside = ++n == number; next } /^```$/ { inside = 0 } inside { sub(/^ *\.\.\.$/, ""); print }' "docs/$1"
 }
 
+# guide NUMBER...: those pieces of C++ of the guide to llama.cpp.
+guide()
+{
+    for number in "$@"; do
+        awk -v number="$number" '/^```cpp$/ { inside = ++n == number; next } /^```$/ { inside = 0 } inside' docs/llama-cpp.md
+    done
+}
+
+# The guide's functions are members of a class of llama.cpp. A double of it, and of the ggml it uses, stands in.
+compile_guide()
+{
+    n_seen=$((n_seen + 1))
+    {
+        sed '/^class members of the guide$/,$d' tests/ggml/llama_double.txt
+        guide 1
+        sed '1,/^class members of the guide$/d; /^body of the guide$/,$d' tests/ggml/llama_double.txt
+        guide 2
+        sed '1,/^body of the guide$/d; /^server of the guide$/,$d' tests/ggml/llama_double.txt
+        guide 3 4 5 6
+        sed '1,/^server of the guide$/d; /^end of the guide$/,$d' tests/ggml/llama_double.txt
+        guide 7
+        sed '1,/^end of the guide$/d' tests/ggml/llama_double.txt
+    } | "$cxx" -x c++ -std=c++17 -Wall -Wextra -pedantic -Werror -fsyntax-only -I"$include" \
+        -isystem tests/ggml/double/include - || { echo "docs/llama-cpp.md: no clean C++17"; n_wrong=$((n_wrong + 1)); }
+}
+
 header kvlazy 'LIFE CYCLE' 'uint32_t layer = 0;'
 header kvlazy '5. Linked caches' 'kvlazy_cache *full = 0, *window = 0; kvlazy_slot slot_full[4], slot_window[4];' \
     '(void)slot_full; (void)slot_window;'
 header engine_cells 'LIFE CYCLE' 'uint32_t n_used = 0, n_token = 1, n = 1, end = 1, from = 0, cell[4] = {0, 0, 0, 0};' \
     '(void)n_used; (void)n_token; (void)n; (void)end; (void)from; (void)cell;'
 header arena 'kvlazy_arena_create' 'size_t n_bytes = 0; kvlazy_arena *arena; void *base;'
+header ggml 'LIFE CYCLE' 'void *ctx = 0; struct ggml_tensor *k_cache[4], *v_cache[4];
+    struct ggml_backend_buffer *buffer; kvlazy_ggml_rows rows[4]; bool v_trans = false; uint32_t n_stream = 1;
+    struct ggml_backend_buffer *ggml_backend_alloc_ctx_tensors_from_buft(void *,
+        struct ggml_backend_buffer_type *); void ggml_backend_buffer_free(struct ggml_backend_buffer *);'
 header mask 'kvlazy_mask_info mask' 'void *rows = 0; size_t rows_bytes = 0;'
 header pool 'kvlazy_pool_create' 'kvlazy_pool *pool;'
 header reaper 'kvlazy_reaper_create' 'kvlazy_reaper *reaper;'
@@ -93,5 +123,7 @@ while [ -n "$(page tensors.md $n)" ]; do
     (void)n_block; (void)n_block_token; (void)block;' | sed 's/ kvlazy_tensor k, v;$//')"
     n=$((n + 1))
 done
+
+[ -z "$cxx" ] || compile_guide
 
 [ "$n_seen" -ge 21 ] && [ "$n_wrong" = 0 ]
