@@ -159,6 +159,7 @@ static void lack_of_memory_is_told(void **state)
     struct rig *r = *state;
     char *dump;
 
+    r->params.flags = KVLAZY_COMMIT_AHEAD; /* what faults is not asked for before */
     open_host(r, 1 << 17);
     ok(turn(r, 0, 0, 100));
     refuse_one(&batches, EPERM);
