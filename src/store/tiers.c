@@ -3,7 +3,7 @@
  * tiers: two places for blobs as one. Reads the near one first and copies what only the far one has; writes both. Keeps
  * nothing of its own between two calls, so that several threads need no lock here.
  */
-#include "store/lane.h"
+#include "store/limit.h"
 #include "store/ops.h"
 
 #include <errno.h>
@@ -20,10 +20,11 @@ typedef struct tiers {
 /* Of a blob that is read one of them is read from; if that is the far one, near is the copy that is being made. */
 typedef struct tiers_blob {
     tiers *t;
-    bool is_put;
-    void *near, *far; /* NULL: none, or no longer */
+    bool is_put, may_copy;
+    void *near, *far; /* NULL: none, not yet, or no longer */
     int error;        /* of a put: that of the place which was given up last */
     uint64_t copied_bytes, bytes;
+    uint8_t name[32];
 } tiers_blob;
 
 /* ------------------------------------------------------------------------------------------- by name */
@@ -66,9 +67,10 @@ static int tiers_touch(void *ctx, const uint8_t (*name)[32], uint32_t n)
     tiers *t = ctx;
     int error = t->near.touch(t->near.ctx, name, n), far_error = t->far.touch(t->far.ctx, name, n);
 
-    return error ? error : far_error;
+    return error && far_error ? error : 0;
 }
 
+/* What only one of them dropped would be found again: so both have to. */
 static int tiers_drop(void *ctx, const uint8_t *name)
 {
     tiers *t = ctx;
@@ -88,12 +90,12 @@ static void tiers_destroy(void *ctx)
 
 /* ------------------------------------------------------------------------------------------- open */
 
-static int open_put(tiers_blob *b, const uint8_t *name)
+static int open_put(tiers_blob *b)
 {
     tiers *t = b->t;
-    int error = t->near.open(t->near.ctx, name, b->bytes, &b->near);
+    int error = t->near.open(t->near.ctx, b->name, b->bytes, &b->near);
 
-    b->error = t->far.open(t->far.ctx, name, b->bytes, &b->far);
+    b->error = t->far.open(t->far.ctx, b->name, b->bytes, &b->far);
     if (error)
         b->near = NULL;
     if (b->error)
@@ -101,27 +103,16 @@ static int open_put(tiers_blob *b, const uint8_t *name)
     return b->near || b->far ? 0 : error;
 }
 
-/* What the near one has not: is it to be copied there? */
-static void begin_copy(tiers_blob *b, const uint8_t *name)
+static int open_get(tiers_blob *b)
 {
     tiers *t = b->t;
-
-    if (!t->far.size || t->far.size(b->far, &b->bytes) != 0 || !b->bytes ||
-        t->near.open(t->near.ctx, name, b->bytes, &b->near) != 0)
-        b->near = NULL;
-}
-
-static int open_get(tiers_blob *b, const uint8_t *name)
-{
-    tiers *t = b->t;
-    int error = t->near.open(t->near.ctx, name, 0, &b->near);
+    int error = t->near.open(t->near.ctx, b->name, 0, &b->near);
 
     if (!error)
         return 0;
     b->near = NULL;
-    error = t->far.open(t->far.ctx, name, 0, &b->far);
-    if (!error)
-        begin_copy(b, name);
+    error = t->far.open(t->far.ctx, b->name, 0, &b->far);
+    b->may_copy = !error && t->far.size;
     return error;
 }
 
@@ -134,7 +125,8 @@ static int tiers_open(void *ctx, const uint8_t *name, uint64_t put_bytes, void *
     b->t = ctx;
     b->is_put = put_bytes > 0;
     b->bytes = put_bytes;
-    int error = b->is_put ? open_put(b, name) : open_get(b, name);
+    memcpy(b->name, name, sizeof b->name);
+    int error = b->is_put ? open_put(b) : open_get(b);
     if (error)
         free(b);
     else
@@ -165,6 +157,16 @@ static void give_up(const kvlazy_store_ops *place, void **blob)
     if (*blob)
         (void)place->close(*blob, false);
     *blob = NULL;
+}
+
+/* The near one may evict for it, so it begins when the first bytes are there: a blob may be opened and never read. */
+static void begin_copy(tiers_blob *b)
+{
+    tiers *t = b->t;
+
+    b->may_copy = false;
+    if (t->far.size(b->far, &b->bytes) != 0 || !b->bytes || t->near.open(t->near.ctx, b->name, b->bytes, &b->near) != 0)
+        b->near = NULL;
 }
 
 /* What lies between the copy and byte `at` is fetched for the copy alone. */
@@ -203,6 +205,8 @@ static int tiers_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_
     if (!b->far)
         return b->t->near.read(b->near, at, data, bytes, max_ms);
     int error = b->t->far.read(b->far, at, data, bytes, max_ms);
+    if (!error && b->may_copy && at == 0)
+        begin_copy(b);
     if (!error && b->near)
         copy(b, at, data, bytes, &end);
     return error;
@@ -243,13 +247,15 @@ static int tiers_write(void *blob, const void *data, size_t bytes, uint32_t max_
     return b->near || b->far ? 0 : b->error;
 }
 
-/* A put is a success where one of them took it. */
+/* A put is a success where one of them took it. One that was given up, or never opened, kept nothing. */
 static int end_put(tiers_blob *b, bool commit)
 {
-    int error = b->near ? b->t->near.close(b->near, commit) : b->error;
-    int far_error = b->far ? b->t->far.close(b->far, commit) : b->error;
+    int near_error = b->near ? b->t->near.close(b->near, commit) : ENOENT;
+    int far_error = b->far ? b->t->far.close(b->far, commit) : ENOENT;
 
-    return commit && error && far_error ? error : 0;
+    if (!commit || !near_error || !far_error)
+        return 0;
+    return b->near ? near_error : b->far ? far_error : b->error;
 }
 
 /* The copy is whole when the reader came near enough to the end. What was read is read, however it is closed. */

@@ -263,6 +263,69 @@ static void a_failure_of_one_is_none_of_the_other(void **state)
         }
 }
 
+/* Each of the two fails in a call of its own: nothing is kept, so the put fails, and says why. */
+static void a_put_that_neither_kept_has_failed(void **state)
+{
+    static const int calls[] = {FAKE_OPEN, FAKE_WRITE, FAKE_CLOSE};
+    struct both *b = *state;
+
+    for (size_t near = 0; near < N_OF(calls); near++)
+        for (size_t far = 0; far < N_OF(calls); far++) {
+            b->near.error[calls[near]] = ENOSPC;
+            b->far.error[calls[far]] = EIO;
+            int error = put_steps(&b->ops, 1, BYTES, 7000);
+            assert_true(error == ENOSPC || error == EIO);
+            memset(b->near.error, 0, sizeof b->near.error);
+            memset(b->far.error, 0, sizeof b->far.error);
+            assert_false(has_blob(&b->ops, 1));
+        }
+}
+
+static void a_touch_of_one_is_a_touch(void **state)
+{
+    struct both *b = *state;
+
+    for (int k = 0; k < 2; k++) {
+        struct fake_place *bad = k ? &b->near : &b->far, *good = k ? &b->far : &b->near;
+
+        bad->error[FAKE_TOUCH] = EHOSTDOWN;
+        assert_int_equal(b->ops.touch(b->ops.ctx, (const uint8_t(*)[32])blob_name(1), 1), 0);
+        good->error[FAKE_TOUCH] = EIO;
+        assert_in_range(b->ops.touch(b->ops.ctx, (const uint8_t(*)[32])blob_name(1), 1), 1, 200);
+        bad->error[FAKE_TOUCH] = good->error[FAKE_TOUCH] = 0;
+        assert_int_equal(bad->n_call[FAKE_TOUCH], 2);
+        assert_int_equal(good->n_call[FAKE_TOUCH], 2);
+        memset(b->near.n_call, 0, sizeof b->near.n_call);
+        memset(b->far.n_call, 0, sizeof b->far.n_call);
+    }
+}
+
+/* The near one may evict to make room for a copy: so it is asked for room once there is something to copy. */
+static void a_copy_begins_with_its_first_byte(void **state)
+{
+    struct both *b = *state;
+    uint8_t data[1000];
+    void *blob;
+
+    put_at(&b->far, 1);
+    assert_int_equal(b->ops.open(b->ops.ctx, blob_name(1), 0, &blob), 0);
+    assert_int_equal(b->near.n_call[FAKE_OPEN], 1); /* to read */
+    assert_int_equal(b->near.n_open, 0);
+    b->far.error[FAKE_READ] = ETIMEDOUT;
+    assert_int_equal(b->ops.read(blob, 0, data, sizeof data, 1000), ETIMEDOUT);
+    b->far.error[FAKE_READ] = 0;
+    assert_int_equal(b->ops.read(blob, 5000, data, sizeof data, 1000), 0);
+    assert_int_equal(b->near.n_call[FAKE_OPEN], 1);
+    b->near.error[FAKE_OPEN] = ENOSPC;
+    assert_int_equal(b->ops.read(blob, 0, data, sizeof data, 1000), 0);
+    assert_int_equal(b->ops.read(blob, 0, data, sizeof data, 1000), 0);
+    assert_int_equal(b->near.n_call[FAKE_OPEN], 2); /* and no more than once */
+    assert_int_equal(b->ops.close(blob, false), 0);
+    b->near.error[FAKE_OPEN] = 0;
+    assert_int_equal(get_steps(&b->ops, 1, BYTES, 7000), 0);
+    assert_true(is_at(&b->near, 1));
+}
+
 static void a_copy_that_fails_harms_no_reader(void **state)
 {
     static const int calls[] = {FAKE_OPEN, FAKE_WRITE, FAKE_CLOSE};
@@ -357,6 +420,9 @@ int main(void)
         BOTH_TEST(what_is_far_is_copied),
         BOTH_TEST(a_size_that_is_not_told),
         BOTH_TEST(a_failure_of_one_is_none_of_the_other),
+        BOTH_TEST(a_put_that_neither_kept_has_failed),
+        BOTH_TEST(a_touch_of_one_is_a_touch),
+        BOTH_TEST(a_copy_begins_with_its_first_byte),
         BOTH_TEST(a_copy_that_fails_harms_no_reader),
         BOTH_TEST(the_second_one_has_what_is_left_of_the_time),
         BOTH_TEST(every_call_fails_once),
