@@ -142,8 +142,11 @@ KVLAZY_API int kvlazy_store_save(kvlazy_store *store, kvlazy_cache *cache, kvlaz
 KVLAZY_API int kvlazy_store_load(kvlazy_store *store, kvlazy_cache *cache, kvlazy_seq_id seq,
                                  const kvlazy_prompt *prompt, uint32_t n_have, uint32_t max_ms, uint32_t *n_live);
 
-/** Drops the blocks of a prompt, the last first: of a prefix that proved bad. Where the engine keeps the cells, `cell` is
- * needed here too. Fails: as kvlazy_store_save. */
+/**
+ * Drops the blocks of a prompt, the last first: of a prefix that proved bad. It ends where the place fails once, or
+ * after a second (n_failed, n_timeout): what is left then goes by a later call. Where the engine keeps the cells,
+ * `cell` is needed here too. Fails: as kvlazy_store_save.
+ */
 KVLAZY_API int kvlazy_store_forget(kvlazy_store *store, kvlazy_cache *cache, const kvlazy_prompt *prompt);
 
 /** What a store did so far in this process. Running totals, but for held_bytes. */

@@ -25,6 +25,15 @@ typedef struct opened {
     int error; /* 0: it is open; else why not */
 } opened;
 
+/* False: it is damaged, which is told before the place makes room for a copy of it. */
+static bool has_its_size(const kvl_visit *v, void *blob)
+{
+    const kvlazy_store_ops *ops = &v->store->ops;
+    uint64_t bytes;
+
+    return !ops->size || ops->size(blob, &bytes) != 0 || bytes == v->shape.bytes;
+}
+
 static opened open_blob(kvl_visit *v, uint32_t block)
 {
     const kvlazy_store_ops *ops = &v->store->ops;
@@ -32,6 +41,10 @@ static opened open_blob(kvl_visit *v, uint32_t block)
 
     if (kvl_visit_left_ms(v))
         o.error = ops->open(ops->ctx, v->chain.name[block + 1], 0, &o.blob);
+    if (!o.error && !has_its_size(v, o.blob)) {
+        ops->close(o.blob, false);
+        o.error = ENODATA;
+    }
     return o;
 }
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-enum { HOUR_MS = 3600000, MINUTE_MS = 60000 };
+enum { HOUR_MS = 3600000, MINUTE_MS = 60000, FORGET_MS = 1000 };
 
 bool kvl_store_is_forked(const kvlazy_store *store)
 {
@@ -100,10 +100,10 @@ bool kvl_store_allows(kvlazy_store *s, uint64_t bytes)
     pthread_mutex_lock(&s->lock);
     double back = (double)(now_ms - s->spent_ms) * (double)s->allowance_bytes / HOUR_MS;
     if (s->spent_ms)
-        s->spent_bytes = back >= (double)s->spent_bytes ? 0 : s->spent_bytes - (uint64_t)back;
+        s->spent_bytes = back >= s->spent_bytes ? 0 : s->spent_bytes - back;
     s->spent_ms = now_ms;
-    bool allows = bytes <= s->allowance_bytes && s->spent_bytes <= s->allowance_bytes - bytes;
-    s->spent_bytes += allows ? bytes : 0;
+    bool allows = bytes <= s->allowance_bytes && s->spent_bytes <= (double)(s->allowance_bytes - bytes);
+    s->spent_bytes += allows ? (double)bytes : 0;
     pthread_mutex_unlock(&s->lock);
     return allows;
 }
@@ -113,7 +113,7 @@ void kvl_store_take_back(kvlazy_store *s, uint64_t bytes)
     if (!s->allowance_bytes)
         return;
     pthread_mutex_lock(&s->lock);
-    s->spent_bytes -= kvl_min(bytes, s->spent_bytes);
+    s->spent_bytes = s->spent_bytes <= (double)bytes ? 0 : s->spent_bytes - (double)bytes;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -205,15 +205,19 @@ uint64_t kvl_visit_generation(const kvl_visit *v)
     return sum;
 }
 
+/* The caller has no say in how long it may take: so a place that fails once is asked no more. */
 int kvl_store_forget(kvl_visit *v)
 {
-    int status = kvl_visit_begin(v, v->prompt.n_token);
+    int status = kvl_visit_begin(v, v->prompt.n_token), error = 0;
 
     if (status)
         return status;
     kvl_visit_out(v);
-    for (uint32_t i = v->chain.n_block; i > 0; i--)
-        kvl_visit_count(v, v->store->ops.drop(v->store->ops.ctx, v->chain.name[i]));
+    v->begin_ms = kvl_store_now_ms();
+    v->max_ms = FORGET_MS;
+    for (uint32_t i = v->chain.n_block; i > 0 && !error; i--)
+        error = kvl_visit_count(v, kvl_visit_left_ms(v) ? v->store->ops.drop(v->store->ops.ctx, v->chain.name[i])
+                                                        : ETIMEDOUT);
     kvl_visit_in(v);
     return KVLAZY_OK;
 }

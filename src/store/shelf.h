@@ -42,7 +42,7 @@ struct kvlazy_store {
     atomic_uint n_visit;  /* calls that are inside */
     _Atomic uint64_t count[KVL_N_STORE_COUNT];
     pthread_mutex_t lock;         /* of what follows */
-    uint64_t spent_bytes;         /* of the allowance, which comes back evenly in an hour */
+    double spent_bytes;           /* of the allowance, which comes back evenly in an hour, parts of a byte too */
     uint64_t spent_ms, warned_ms; /* when they were last looked at; 0: never */
 };
 

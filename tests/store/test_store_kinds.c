@@ -7,6 +7,7 @@
 #include "prefix_support.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 #include <kvlazy/engine_cells.h>
 
@@ -121,6 +122,59 @@ static void test_time_and_allowance_are_kept(void **state)
     box_free(box);
     ok(kvlazy_store_destroy(store));
     fake_clear(&fake);
+}
+
+/* So little comes back between two saves that it is less than a byte: all of it counts. */
+static void test_a_small_allowance_comes_back(void **state)
+{
+    struct fake_place fake = {0};
+    kvlazy_store_ops ops = fake_ops(&fake);
+    kvlazy_store *store = store_over(&ops, 2 * 2 * 4096 - 1); /* a byte less than two blocks; 4.5 bytes a second */
+    struct box *box = box_open(tagged());
+    uint32_t n = 0;
+
+    (void)state;
+    box_turn(box, 0, 0, N_TOKEN);
+    for (int i = 0; i < 5000 && n < 2 * BLOCK; i++) {
+        ok(kvlazy_store_save(store, box->cache, 0, &prompt, 10000, &n));
+        usleep(1000);
+    }
+    assert_int_equal(n, 2 * BLOCK);
+    box_free(box);
+    ok(kvlazy_store_destroy(store));
+    fake_clear(&fake);
+}
+
+/* A far place that is down: all of a long chain is touched in the near one, and nothing counts as a failure. */
+static void test_a_chain_is_touched_without_the_far_place(void **state)
+{
+    enum { LONG = 70 * BLOCK + 5 };
+    static int32_t many[LONG];
+    const kvlazy_prompt longer = {.struct_size = sizeof longer, .token = many, .n_token = LONG};
+    struct fake_place near = {0}, far = {0};
+    const kvlazy_store_ops near_ops = fake_ops(&near), far_ops = fake_ops(&far);
+    kvlazy_store_ops ops = {.struct_size = sizeof ops};
+    struct box *box = tagged();
+    uint32_t n = 0;
+
+    (void)state;
+    ok(kvlazy_store_tiers(&near_ops, &far_ops, &ops));
+    kvlazy_store *store = store_over(&ops, 0);
+    box->params.kv_size = 2048;
+    box_open(box);
+    box_turn(box, 0, 0, LONG);
+    for (int call = 0; call < FAKE_DESTROY; call++)
+        far.error[call] = EHOSTDOWN;
+    ok(kvlazy_store_save(store, box->cache, 0, &longer, 60000, &n));
+    assert_int_equal(n, 70 * BLOCK);
+    int n_touch = near.n_call[FAKE_TOUCH];
+    ok(kvlazy_store_save(store, box->cache, 0, &longer, 60000, &n));
+    assert_int_equal(near.n_call[FAKE_TOUCH] - n_touch, 2); /* of 64 and of 6 */
+    assert_true(prefix_info(store).n_failed == 0);
+    box_free(box);
+    ok(kvlazy_store_destroy(store));
+    fake_clear(&near);
+    fake_clear(&far);
 }
 
 /* Text has its position in every plane; an image has not, and what follows it hangs on it. */
@@ -284,6 +338,8 @@ int main(void)
         cmocka_unit_test(test_linked_caches_are_one),
         cmocka_unit_test(test_what_cannot_be_is_refused),
         cmocka_unit_test(test_time_and_allowance_are_kept),
+        cmocka_unit_test(test_a_small_allowance_comes_back),
+        cmocka_unit_test(test_a_chain_is_touched_without_the_far_place),
         cmocka_unit_test(test_of_planes_the_text_before_the_first_span),
         cmocka_unit_test(test_cells_that_the_engine_keeps),
         cmocka_unit_test(test_a_refused_block_gives_back_the_cells),

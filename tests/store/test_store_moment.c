@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <unistd.h>
 
 enum { BLOCK = 16, N_TOKEN = 72 };
 
@@ -285,6 +286,45 @@ static void test_a_block_that_has_no_time_is_not_begun(void **state)
     assert_int_equal(save(10000), 64);
 }
 
+/* A size that is not that of the block tells it before a byte is read. */
+static void test_a_blob_of_another_size_is_damaged(void **state)
+{
+    (void)state;
+    assert_int_equal(save(10000), 64);
+    int n_read = b.fake.n_call[FAKE_READ];
+    for (struct fake_blob *blob = b.fake.blob; blob; blob = blob->next)
+        blob->bytes -= 1;
+    assert_int_equal(load(10000), 0);
+    assert_true(prefix_info(b.store).n_corrupt == 1);
+    assert_int_equal(b.fake.n_call[FAKE_READ], n_read);
+    assert_int_equal(b.fake.n_call[FAKE_DROP], 1);
+}
+
+static void slowly(struct fake_place *fake, int call)
+{
+    (void)fake;
+    usleep(call == FAKE_DROP ? 600000 : 0);
+}
+
+/* A place that fails, or takes its time, does not hold up the caller once for every block. */
+static void test_forgetting_ends_with_the_place(void **state)
+{
+    (void)state;
+    assert_int_equal(save(10000), 64);
+    b.fake.error[FAKE_DROP] = ETIMEDOUT;
+    ok(kvlazy_store_forget(b.store, b.from->cache, &prompt));
+    assert_int_equal(b.fake.n_call[FAKE_DROP], 1);
+    assert_true(prefix_info(b.store).n_timeout == 1);
+    b.fake.error[FAKE_DROP] = 0;
+    b.fake.inside = slowly;
+    ok(kvlazy_store_forget(b.store, b.from->cache, &prompt));
+    b.fake.inside = NULL;
+    assert_in_range(b.fake.n_call[FAKE_DROP], 2, 3);
+    assert_true(prefix_info(b.store).n_timeout == 2);
+    ok(kvlazy_store_forget(b.store, b.from->cache, &prompt));
+    assert_null(b.fake.blob);
+}
+
 static void on_evict_saves(struct box *box, kvlazy_seq_id seq)
 {
     uint32_t n = 99;
@@ -314,6 +354,8 @@ int main(void)
         MOMENT_TEST(test_a_refused_put_costs_no_allowance),
         MOMENT_TEST(test_bytes_that_were_sent_cost_allowance),
         MOMENT_TEST(test_a_block_that_has_no_time_is_not_begun),
+        MOMENT_TEST(test_a_blob_of_another_size_is_damaged),
+        MOMENT_TEST(test_forgetting_ends_with_the_place),
         MOMENT_TEST(test_what_is_evicted_may_be_saved_before),
     };
 
