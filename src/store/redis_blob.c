@@ -14,6 +14,7 @@
 enum {
     AHEAD_FIELDS = 3,   /* that are asked for before they are needed */
     BEHIND_REPLIES = 6, /* that a put does not wait for */
+    CLOSE_MS = 10,      /* for what a get has on its way in the end: about what a new connection takes */
 };
 
 typedef struct kvl_redis_blob {
@@ -148,10 +149,11 @@ static int begin_get(kvl_redis_blob *b, kvl_limit *limit)
     return error;
 }
 
-/* A get that ends early has fields on their way: they are few, and to take them costs less than a new connection. */
+/* A get that ends early has fields on their way: if they come at once, to take them costs less than a new connection.
+ * If not, the connection is closed, and the server is not blamed: the caller's time may be over. */
 static void take_what_comes(kvl_redis_blob *b)
 {
-    kvl_limit limit = kvl_limit_of(KVL_STALL_MS);
+    kvl_limit limit = kvl_limit_of(CLOSE_MS);
 
     (void)kvl_redis_skip(b->redis, b->link, b->link->is_broken ? 0 : b->link->left, &limit);
     for (; b->next_reply < b->next_ask && !b->link->is_broken; b->next_reply++)
@@ -212,7 +214,25 @@ static uint64_t field_bytes(const kvl_redis_blob *b, uint64_t field)
     return kvl_min(KVL_REDIS_FIELD_BYTES, b->bytes - field * KVL_REDIS_FIELD_BYTES);
 }
 
-/* The next field begins to arrive. ENODATA: it was evicted, or never whole, and nothing of it is to come. */
+/* A field is not there. ENOENT: nor is the blob, which was evicted after it was opened. ENODATA: it is, and not whole.
+ * What else was asked for is taken first, and can be asked for again. */
+static int why_missing(kvl_redis_blob *b, kvl_limit *limit)
+{
+    kvl_redis_reply reply;
+
+    for (; b->next_reply < b->next_ask && !b->link->is_broken; b->next_reply++)
+        (void)kvl_redis_confirm(b->redis, b->link, limit);
+    int error = ask(b, "HEXISTS", b->key, "bytes", limit);
+    if (!error)
+        error = kvl_redis_receive(b->redis, b->link, &reply, limit);
+    if (!error)
+        error = kvl_redis_skip(b->redis, b->link, b->link->left, limit);
+    if (error)
+        return error;
+    return reply.kind == ':' && reply.number == 0 ? ENOENT : ENODATA;
+}
+
+/* The next field begins to arrive. ENOENT, ENODATA: it does not, and the connection is in step. */
 static int begin_field(kvl_redis_blob *b, kvl_limit *limit)
 {
     kvl_redis_reply reply;
@@ -224,6 +244,8 @@ static int begin_field(kvl_redis_blob *b, kvl_limit *limit)
     b->at = field * KVL_REDIS_FIELD_BYTES;
     if (error || (reply.kind == '$' && (uint64_t)reply.number == field_bytes(b, field)))
         return error;
+    if (reply.kind == '$' && reply.number < 0)
+        return why_missing(b, limit);
     error = kvl_redis_skip(b->redis, b->link, b->link->left, limit);
     return error ? error : ENODATA;
 }
@@ -239,13 +261,13 @@ static int go_to_field(kvl_redis_blob *b, uint64_t field, kvl_limit *limit)
 {
     int error = skip(b, b->link->left, limit);
 
-    while (b->next_reply < b->next_ask && b->next_reply != field && (!error || error == ENODATA)) {
+    while (b->next_reply < b->next_ask && b->next_reply != field && !b->link->is_broken) {
         error = begin_field(b, limit);
         if (!error)
             error = skip(b, b->link->left, limit);
     }
-    if (error && error != ENODATA)
-        return error;
+    if (b->link->is_broken)
+        return error ? error : ENOTCONN;
     if (b->next_reply == b->next_ask)
         b->next_reply = b->next_ask = field;
     uint64_t end = kvl_min(field + 1 + AHEAD_FIELDS, n_field_of(b));

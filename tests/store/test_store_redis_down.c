@@ -128,6 +128,61 @@ static void a_server_that_hangs_in_the_middle(void **state)
     free(data);
 }
 
+/* A get that ends early waits for nothing, though much is on its way; that is no fault of the server. */
+static void a_close_does_not_wait(void **state)
+{
+    struct redis_rig *r = *state;
+    uint8_t data[1000];
+    void *blob;
+
+    start_server(r, NULL);
+    open_redis(r);
+    assert_int_equal(put_blob(&r->ops, 1, 20 * MIB), 0);
+    for (int has_read = 0; has_read < 2; has_read++) {
+        assert_int_equal(r->ops.open(r->ops.ctx, blob_name(1), 0, &blob), 0);
+        if (has_read)
+            assert_int_equal(r->ops.read(blob, 0, data, sizeof data, 10000), 0);
+        stop_server(r); /* which keeps what the socket does not take at once */
+        TIMED(r->ops.close(blob, false), 0, 0, 0, 100);
+        continue_server(r);
+        assert_int_equal(get_blob(&r->ops, 1, 20 * MIB), 0);
+    }
+    assert_string_equal(r->log, "");
+}
+
+/* A blob that goes between two reads is gone, and not damaged: the store would drop what another machine put since. */
+static void an_evicted_blob_is_not_damaged(void **state)
+{
+    struct redis_rig *r = *state;
+    uint8_t *data = malloc(4 * MIB);
+
+    assert_non_null(data);
+    start_server(r, NULL);
+    open_redis(r);
+    assert_int_equal(put_blob(&r->ops, 2, MIB), 0);
+    for (int i = 0; i < 3; i++) {
+        void *blob;
+
+        assert_int_equal(put_blob(&r->ops, 1, 6 * MIB), 0);
+        assert_int_equal(r->ops.open(r->ops.ctx, blob_name(1), 0, &blob), 0);
+        assert_int_equal(r->ops.read(blob, 0, data, i ? 4 * MIB : 1000, 10000), 0);
+        ask_server(r, "UNLINK %s", key_of(1));
+        uint64_t at = i == 1 ? 5 * MIB : 4 * MIB; /* a jump too; what is on its way may still come */
+        int error = r->ops.read(blob, at, data, MIB, 10000);
+        if (!error)
+            error = r->ops.read(blob, at + MIB, data, 6 * MIB - at - MIB, 10000);
+        assert_int_equal(error, ENOENT);
+        assert_int_equal(r->ops.read(blob, 0, data, MIB, 10000), ENOENT);
+        assert_int_equal(put_blob(&r->ops, 1, 6 * MIB), 0); /* the same bytes: it may go on */
+        assert_int_equal(r->ops.read(blob, 0, data, MIB, 10000), 0);
+        assert_int_equal(r->ops.close(blob, false), 0);
+        drop(&r->ops, 1);
+        assert_int_equal(get_blob(&r->ops, 2, MIB), 0); /* the connection is in step */
+    }
+    assert_string_equal(r->log, "");
+    free(data);
+}
+
 static void a_server_that_dies_in_the_middle(void **state)
 {
     struct redis_rig *r = *state;
@@ -493,6 +548,8 @@ int main(void)
         REDIS_TEST(a_server_that_is_not_there),
         REDIS_TEST(a_server_that_hangs),
         REDIS_TEST(a_server_that_hangs_in_the_middle),
+        REDIS_TEST(a_close_does_not_wait),
+        REDIS_TEST(an_evicted_blob_is_not_damaged),
         REDIS_TEST(a_server_that_dies_in_the_middle),
         REDIS_TEST(something_else_answers),
         REDIS_TEST(something_listens_and_says_nothing),
