@@ -8,10 +8,11 @@
 #define KVL_STORE_CHAIN_H
 
 #include "core/cache.h"
+#include "store/ops.h"
 
 #include <kvlazy/store.h>
 
-enum { KVL_NAME_BYTES = 32, KVL_STORE_VERSION = 1 };
+enum { KVL_STORE_VERSION = 1 };
 
 typedef struct kvl_chain {
     uint32_t block_tokens, n_block;

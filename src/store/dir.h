@@ -10,8 +10,7 @@
 #define KVL_STORE_DIR_H
 
 #include "store/lane.h"
-
-#include <kvlazy/store_ops.h>
+#include "store/ops.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,7 +18,6 @@
 #include <sys/types.h>
 
 enum {
-    KVL_NAME_BYTES = 32,
     KVL_HEX_BYTES = 2 * KVL_NAME_BYTES + 1, /* with the zero at its end */
     KVL_FAN_OUT = 16,                       /* directories below the root, and again below each of them */
     KVL_SPARE_LANES = 4,                    /* kept for the next blobs */
@@ -37,22 +35,24 @@ typedef struct kvl_dir_file {
 
 typedef struct kvl_dir_space {
     uint64_t max_bytes;
-    uint64_t held_bytes;      /* of all files: the last look, and what this process did since */
-    uint64_t in_flight_bytes; /* promised to blobs that are being written */
-    kvl_dir_file *file;       /* [n_file], least recently used first; those before next_file are gone or were used */
+    uint64_t held_bytes;       /* of all files: the last look, and what this process did since */
+    uint64_t in_flight_bytes;  /* promised to blobs that are being written */
+    uint64_t unreserved_bytes; /* of those, what still counts as free space of the file system */
+    kvl_dir_file *file;        /* [n_file], least recently used first; those before next_file are gone or were used */
     size_t n_file, next_file;
     uint64_t looked_at_ms, look_took_ms;
-    bool look_due;
 } kvl_dir_space;
 
 typedef struct kvl_dir {
-    int root;              /* descriptor */
-    pid_t pid;             /* of the process that opened it: a forked child may not use it */
-    uid_t uid;             /* that its files belong to */
-    atomic_bool use_names; /* a file without a name cannot be given one here */
-    pthread_mutex_t lock;  /* over what follows */
-    kvl_lane *spare;       /* of blobs that were closed; of some the disk still has pieces */
+    int root;                  /* descriptor */
+    pid_t pid;                 /* of the process that opened it: a forked child may not use it */
+    uid_t uid;                 /* that its files belong to */
+    atomic_bool use_names;     /* a file without a name cannot be given one here */
+    atomic_bool look_due;      /* a file was dropped: what it took is not held any more */
+    pthread_mutex_t lane_lock; /* over the two that follow, for a moment at a time: readers wait for no look */
+    kvl_lane *spare;           /* of blobs that were closed; of some the disk still has pieces */
     uint32_t n_spare;
+    pthread_mutex_t lock; /* over what follows, for as long as a look takes: only puts take it */
     kvl_dir_space space;
 } kvl_dir;
 
@@ -62,9 +62,10 @@ typedef struct kvl_dir_blob {
     bool is_put;
     bool is_direct; /* around the page cache; false: through it, and out of it at once */
     uint8_t name[KVL_NAME_BYTES];
-    char temp[24];  /* while it is written; "": it has no name yet */
-    int error;      /* the first, of a put: it cannot be committed any more */
-    uint64_t bytes; /* of the whole */
+    char temp[24];    /* while it is written; "": it has no name yet */
+    bool is_reserved; /* of a put: the disk has given the room for all of it */
+    int error;        /* the first, of a put: it cannot be committed any more */
+    uint64_t bytes;   /* of the whole */
     kvl_lane *lane;
     uint32_t first, n_piece; /* of the lane: of a blob that is read, its pieces in order; of one that is written, first
                                 is being filled */
@@ -73,7 +74,7 @@ typedef struct kvl_dir_blob {
     bool in_order;           /* it is read from the beginning to the end */
 } kvl_dir_blob;
 
-/* ---- names and directories: dir_linux.c ---- */
+/* ---- names, directories and clocks: dir_name_linux.c ---- */
 
 void kvl_dir_hex(char hex[KVL_HEX_BYTES], const uint8_t *name);
 
@@ -100,8 +101,11 @@ int kvl_dir_look(kvl_dir *dir);
 /* Makes room for a blob and promises it. 0, ENOSPC, or what failed. */
 int kvl_dir_promise(kvl_dir *dir, uint64_t bytes);
 
+/* The disk has given the room for it, which is free space no longer. */
+void kvl_dir_note_reserved(kvl_dir *dir, uint64_t bytes);
+
 /* The promise is kept, or not. */
-void kvl_dir_settle(kvl_dir *dir, uint64_t bytes, bool kept);
+void kvl_dir_settle(kvl_dir *dir, uint64_t bytes, bool is_reserved, bool kept);
 
 /* ---- one blob: dir_blob_linux.c ---- */
 
@@ -117,7 +121,8 @@ bool kvl_dir_set_direct(int fd, bool direct);
 /* What is left of the last piece goes out, and the file gets its length. 0 or errno; EINVAL: it is not whole. */
 int kvl_dir_put_end(kvl_dir_blob *blob);
 
-/* The disk begins to read a blob that was just opened; nothing is waited for. */
+/* The disk begins to read a blob that was just opened. What is read is not waited for; a disk whose queue is full may
+ * take a moment to take a request. */
 void kvl_dir_read_ahead(kvl_dir_blob *blob);
 
 int kvl_dir_read(void *blob, uint64_t at, void *data, size_t bytes, uint32_t max_ms);

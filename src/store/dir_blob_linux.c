@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * dir_blob_linux: one file of a directory of blobs is opened, and closed; what was written whole is given its name
- * then. Knows nothing of what is held.
+ * then. Room for it is promised before and settled with its name, by dir_space, which alone knows what is held.
  */
 #include "host/file.h"
 #include "store/dir.h"
@@ -16,6 +16,7 @@
 enum {
     NAME_TRIES = 4, /* random names that are taken already */
     LINK_TRIES = 2, /* what stands in the place of a blob and is none goes, once */
+    STAT_BLOCK_BYTES = 512,
 };
 
 /* ------------------------------------------------------------------------------------------- open */
@@ -39,12 +40,16 @@ static int open_named(kvl_dir_blob *b)
 static int open_put(kvl_dir_blob *b)
 {
     bool use_names = atomic_load(&b->dir->use_names);
+    struct stat st;
 
     if (!use_names)
         b->fd = openat(b->dir->root, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (b->fd < 0 && (use_names || errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
         b->fd = open_named(b);
-    return b->fd < 0 ? errno : kvl_reserve_room(b->fd, b->bytes);
+    int error = b->fd < 0 ? errno : kvl_reserve_room(b->fd, b->bytes);
+    if (!error)
+        b->is_reserved = fstat(b->fd, &st) == 0 && (uint64_t)st.st_blocks * STAT_BLOCK_BYTES >= b->bytes;
+    return error;
 }
 
 static int open_get(kvl_dir_blob *b)
@@ -69,13 +74,45 @@ static int open_get(kvl_dir_blob *b)
     return error;
 }
 
-/* One that the disk has given back, or a new one. NULL: no memory, or too many that a disk which hangs does not give
- * back. */
-static kvl_lane *take_lane(kvl_dir *dir)
+/* ------------------------------------------------------------------------------------------- lanes */
+
+/* Idle lanes past those that are kept leave the list: while a disk hung there were more. The caller holds the lock. */
+static kvl_lane *surplus_of(kvl_dir *dir)
+{
+    kvl_lane *surplus = NULL, **at = &dir->spare;
+
+    while (*at && dir->n_spare > KVL_SPARE_LANES) {
+        kvl_lane *lane = *at;
+
+        if (!kvl_lane_is_idle(lane)) {
+            at = &lane->next;
+            continue;
+        }
+        *at = lane->next;
+        dir->n_spare--;
+        lane->next = surplus;
+        surplus = lane;
+    }
+    return surplus;
+}
+
+/* The kernel takes its time to end a lane, so no lock is held. */
+static void free_all(kvl_lane *lane)
+{
+    while (lane) {
+        kvl_lane *next = lane->next;
+
+        kvl_lane_free(lane, false);
+        lane = next;
+    }
+}
+
+/* One that the disk has given back, or a new one. ENOMEM, or EAGAIN: a disk that hangs holds back too many. */
+static int take_lane(kvl_dir *dir, kvl_lane **taken)
 {
     kvl_lane **at, *lane;
 
-    pthread_mutex_lock(&dir->lock);
+    pthread_mutex_lock(&dir->lane_lock);
     for (at = &dir->spare; *at && !kvl_lane_is_idle(*at); at = &(*at)->next)
         ;
     lane = *at;
@@ -83,41 +120,50 @@ static kvl_lane *take_lane(kvl_dir *dir)
         *at = lane->next;
         dir->n_spare--;
     }
+    kvl_lane *surplus = surplus_of(dir);
     bool may_make = dir->n_spare < KVL_STUCK_LANES;
-    pthread_mutex_unlock(&dir->lock);
+    pthread_mutex_unlock(&dir->lane_lock);
+    free_all(surplus);
+    if (!lane && !may_make)
+        return EAGAIN;
     if (!lane)
-        return may_make ? kvl_lane_new() : NULL;
-    for (uint32_t i = 0; i < KVL_LANE_PIECES; i++)
+        lane = kvl_lane_new();
+    for (uint32_t i = 0; lane && i < KVL_LANE_PIECES; i++)
         lane->piece[i].bytes = 0, lane->piece[i].moved = 0;
-    return lane;
+    *taken = lane;
+    return lane ? 0 : ENOMEM;
 }
 
 static void give_lane(kvl_dir *dir, kvl_lane *lane)
 {
-    bool is_idle = kvl_lane_is_idle(lane);
-
-    pthread_mutex_lock(&dir->lock);
-    bool keep = !is_idle || dir->n_spare < KVL_SPARE_LANES;
-    if (keep) {
-        lane->next = dir->spare;
-        dir->spare = lane;
-        dir->n_spare++;
-    }
-    pthread_mutex_unlock(&dir->lock);
-    if (!keep)
-        kvl_lane_free(lane, false);
+    pthread_mutex_lock(&dir->lane_lock);
+    lane->next = dir->spare;
+    dir->spare = lane;
+    dir->n_spare++;
+    kvl_lane *surplus = surplus_of(dir);
+    pthread_mutex_unlock(&dir->lane_lock);
+    free_all(surplus);
 }
 
-/* Gives back everything but the promise. A child of the process must neither lock nor remove what its parent writes. A
- * temporary file that cannot be removed now is swept later. */
+/* ------------------------------------------------------------------------------------------- what a blob holds */
+
+/* One that cannot be removed now is swept later. */
+static void remove_temp(kvl_dir_blob *b)
+{
+    if (b->temp[0])
+        (void)unlinkat(b->dir->root, b->temp, 0);
+    b->temp[0] = 0;
+}
+
+/* Gives back everything but the promise. A child of the process must neither lock nor remove what its parent writes. */
 static void end_blob(kvl_dir_blob *b)
 {
     bool in_child = kvl_dir_in_child(b->dir);
 
     if (b->fd >= 0)
         close(b->fd);
-    if (b->temp[0] && !in_child)
-        (void)unlinkat(b->dir->root, b->temp, 0);
+    if (!in_child)
+        remove_temp(b);
     if (b->lane && in_child)
         kvl_lane_free(b->lane, true);
     else if (b->lane)
@@ -133,10 +179,19 @@ static int promise(kvl_dir *dir, uint64_t bytes)
     return error;
 }
 
-static void settle(kvl_dir *dir, uint64_t bytes, bool kept)
+static void note_reserved(kvl_dir_blob *b)
+{
+    if (!b->is_reserved)
+        return;
+    pthread_mutex_lock(&b->dir->lock);
+    kvl_dir_note_reserved(b->dir, b->bytes);
+    pthread_mutex_unlock(&b->dir->lock);
+}
+
+static void break_promise(kvl_dir *dir, uint64_t bytes)
 {
     pthread_mutex_lock(&dir->lock);
-    kvl_dir_settle(dir, bytes, kept);
+    kvl_dir_settle(dir, bytes, false, false);
     pthread_mutex_unlock(&dir->lock);
 }
 
@@ -151,15 +206,18 @@ static int open_blob(kvl_dir *dir, const uint8_t *name, uint64_t put_bytes, kvl_
     b->is_put = put_bytes > 0;
     b->bytes = put_bytes;
     memcpy(b->name, name, sizeof b->name);
-    b->lane = take_lane(dir);
-    int error = !b->lane ? ENOMEM : b->is_put ? open_put(b) : open_get(b);
+    int error = take_lane(dir, &b->lane);
+    if (!error)
+        error = b->is_put ? open_put(b) : open_get(b);
     if (error) {
         end_blob(b);
         return error;
     }
     b->is_direct = kvl_dir_set_direct(b->fd, true);
     b->in_order = true;
-    if (!b->is_put)
+    if (b->is_put)
+        note_reserved(b);
+    else
         kvl_dir_read_ahead(b);
     *opened = b;
     return 0;
@@ -179,7 +237,7 @@ int kvl_dir_open(void *ctx, const uint8_t *name, uint64_t put_bytes, void **blob
     if (!error)
         *blob = opened;
     else if (put_bytes)
-        settle(dir, put_bytes, false);
+        break_promise(dir, put_bytes);
     return error;
 }
 
@@ -249,14 +307,25 @@ static int link_blob(kvl_dir_blob *b, bool *is_new)
     return error;
 }
 
-static int commit(kvl_dir_blob *b, bool *is_new)
+static int finish(kvl_dir_blob *b)
 {
     struct timespec now = kvl_dir_timespec(kvl_dir_stamp_now_ns());
     int error = b->error ? b->error : kvl_dir_put_end(b);
 
-    if (!error && futimens(b->fd, (struct timespec[]){now, now}) != 0)
-        error = errno;
-    return error ? error : link_blob(b, is_new);
+    return !error && futimens(b->fd, (struct timespec[]){now, now}) != 0 ? errno : error;
+}
+
+/* What is whole gets its name. A look comes before or after, so that it counts a blob once. */
+static int end_put(kvl_dir_blob *b, bool is_whole)
+{
+    bool is_new = false;
+
+    pthread_mutex_lock(&b->dir->lock);
+    int error = is_whole ? link_blob(b, &is_new) : 0;
+    remove_temp(b); /* a file of two names is not counted */
+    kvl_dir_settle(b->dir, b->bytes, b->is_reserved, is_new);
+    pthread_mutex_unlock(&b->dir->lock);
+    return error;
 }
 
 int kvl_dir_size(void *blob, uint64_t *bytes)
@@ -274,19 +343,20 @@ int kvl_dir_size(void *blob, uint64_t *bytes)
 int kvl_dir_close(void *blob, bool want_commit)
 {
     kvl_dir_blob *b = blob;
-    kvl_dir *dir = b->dir;
-    uint64_t bytes = b->bytes;
-    bool in_child = kvl_dir_in_child(dir), is_put = b->is_put, is_new = false;
+    bool in_child = kvl_dir_in_child(b->dir);
     int error = 0;
 
-    if (in_child && (is_put || want_commit))
+    if (in_child && (b->is_put || want_commit))
         error = ECHILD;
     else if (want_commit)
-        error = is_put ? commit(b, &is_new) : EINVAL;
-    else if (!is_put && !b->is_direct)
+        error = b->is_put ? finish(b) : EINVAL;
+    else if (!b->is_put && !b->is_direct)
         (void)posix_fadvise(b->fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (b->is_put && !in_child) {
+        int unnamed = end_put(b, want_commit && !error);
+
+        error = error ? error : unnamed;
+    }
     end_blob(b);
-    if (is_put && !in_child)
-        settle(dir, bytes, is_new);
     return error;
 }

@@ -4,7 +4,6 @@
  * names and at times of files, never at their bytes.
  */
 #include "store/dir.h"
-#include "store/ops.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -88,9 +87,7 @@ static int drop_one(void *arg, uint32_t i, int leaf, const char *hex)
     (void)i;
     if (unlinkat(leaf, hex, 0) != 0)
         return errno;
-    pthread_mutex_lock(&dir->lock);
-    dir->space.look_due = true; /* what it took, the next look will not find */
-    pthread_mutex_unlock(&dir->lock);
+    atomic_store(&dir->look_due, true);
     return 0;
 }
 
@@ -188,8 +185,10 @@ static void dir_destroy(void *ctx)
     kvl_dir *dir = ctx;
     bool in_child = kvl_dir_in_child(dir);
 
-    if (!in_child)
+    if (!in_child) {
         pthread_mutex_destroy(&dir->lock);
+        pthread_mutex_destroy(&dir->lane_lock);
+    }
     close(dir->root);
     while (dir->spare) {
         kvl_lane *lane = dir->spare;
@@ -205,8 +204,10 @@ static void dir_destroy(void *ctx)
 static int new_dir(int root, uint64_t max_bytes, kvl_dir **made)
 {
     kvl_dir *dir = calloc(1, sizeof *dir);
-    int error = dir ? pthread_mutex_init(&dir->lock, NULL) : ENOMEM;
+    int error = dir ? pthread_mutex_init(&dir->lane_lock, NULL) : ENOMEM;
 
+    if (!error && (error = pthread_mutex_init(&dir->lock, NULL)) != 0)
+        pthread_mutex_destroy(&dir->lane_lock);
     if (error) {
         free(dir);
         close(root);

@@ -184,6 +184,7 @@ static void bring_back(const kvl_dir *dir, look *l, int64_t now_ns)
 
 int kvl_dir_look(kvl_dir *dir)
 {
+    bool was_due = atomic_exchange(&dir->look_due, false); /* what is dropped from here on is for the next look */
     uint64_t begin_ms = kvl_store_now_ms();
     int64_t now_ns = kvl_dir_stamp_now_ns();
     look l = {.dir = dir};
@@ -192,6 +193,8 @@ int kvl_dir_look(kvl_dir *dir)
     if (!error)
         error = look_below(&l, dir->root, 2);
     if (error) {
+        if (was_due)
+            atomic_store(&dir->look_due, true);
         free(l.file);
         return error;
     }
@@ -201,9 +204,10 @@ int kvl_dir_look(kvl_dir *dir)
     bring_back(dir, &l, now_ns);
     free(dir->space.file);
     kvl_dir_space *s = &dir->space;
-    *s = (kvl_dir_space){.max_bytes = s->max_bytes, .held_bytes = l.bytes, .in_flight_bytes = s->in_flight_bytes};
+    s->held_bytes = l.bytes;
     s->file = l.file;
     s->n_file = l.n;
+    s->next_file = 0;
     s->looked_at_ms = kvl_store_now_ms();
     s->look_took_ms = s->looked_at_ms - begin_ms;
     return 0;
@@ -275,7 +279,7 @@ static int missing_free(const kvl_dir *dir, uint64_t bytes, uint64_t *missing_by
     if (fstatvfs(dir->root, &fs) != 0)
         return errno;
     uint64_t floor_bytes = kvl_min((uint64_t)fs.f_blocks * fs.f_frsize / FREE_PART, FREE_BYTES_MAX);
-    uint64_t needed_bytes = floor_bytes + dir->space.in_flight_bytes + bytes;
+    uint64_t needed_bytes = floor_bytes + dir->space.unreserved_bytes + bytes;
     *missing_bytes = needed_bytes - kvl_min(needed_bytes, (uint64_t)fs.f_bavail * fs.f_frsize);
     return 0;
 }
@@ -298,11 +302,12 @@ static int keep_floor(kvl_dir *dir, uint64_t bytes)
     return error ? error : missing_bytes ? ENOSPC : 0;
 }
 
-static bool is_look_due(const kvl_dir_space *s)
+static bool is_look_due(const kvl_dir *dir)
 {
+    const kvl_dir_space *s = &dir->space;
     uint64_t age_ms = kvl_store_now_ms() - s->looked_at_ms;
 
-    if (s->look_due || age_ms >= kvl_max(KVL_LOOK_MS, LOOK_SHARE * s->look_took_ms))
+    if (atomic_load(&dir->look_due) || age_ms >= kvl_max(KVL_LOOK_MS, LOOK_SHARE * s->look_took_ms))
         return true;
     return s->next_file == s->n_file && age_ms >= KVL_LOOK_MS;
 }
@@ -314,20 +319,28 @@ int kvl_dir_promise(kvl_dir *dir, uint64_t bytes)
     if (bytes > s->max_bytes || kvl_round_up(bytes, KVL_BLOCK_BYTES) > s->max_bytes)
         return ENOSPC;
     bytes = kvl_round_up(bytes, KVL_BLOCK_BYTES);
-    int error = is_look_due(s) ? kvl_dir_look(dir) : 0;
+    int error = is_look_due(dir) ? kvl_dir_look(dir) : 0;
     if (!error)
         error = keep_limit(dir, bytes);
     if (!error)
         error = keep_floor(dir, bytes);
-    if (!error)
-        s->in_flight_bytes += bytes;
-    return error;
+    if (error)
+        return error;
+    s->in_flight_bytes += bytes;
+    s->unreserved_bytes += bytes;
+    return 0;
 }
 
-void kvl_dir_settle(kvl_dir *dir, uint64_t bytes, bool kept)
+void kvl_dir_note_reserved(kvl_dir *dir, uint64_t bytes)
+{
+    dir->space.unreserved_bytes -= kvl_round_up(bytes, KVL_BLOCK_BYTES);
+}
+
+void kvl_dir_settle(kvl_dir *dir, uint64_t bytes, bool is_reserved, bool kept)
 {
     bytes = kvl_round_up(bytes, KVL_BLOCK_BYTES);
     dir->space.in_flight_bytes -= bytes;
+    dir->space.unreserved_bytes -= is_reserved ? 0 : bytes;
     if (kept)
         dir->space.held_bytes += bytes;
 }

@@ -9,6 +9,8 @@
 
 #include <kvlazy/store_ops.h>
 
+enum { KVL_NAME_BYTES = 32 }; /* of a blob: a digest */
+
 /* A table ends with a function, and no place lacks those before `size`. */
 static inline bool kvl_ops_can_be_read(const kvlazy_store_ops *theirs)
 {

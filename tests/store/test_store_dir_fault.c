@@ -270,7 +270,7 @@ static void a_disk_that_hangs(void **state)
         int64_t begin_ms = fail_os.passed_ms;
         int error = p->ops.open(p->ops.ctx, blob_name(1), 0, &blob);
         if (error) {
-            assert_int_equal(error, ENOMEM);
+            assert_int_equal(error, EAGAIN);
             n_refused++;
             continue;
         }
@@ -292,6 +292,28 @@ static void a_disk_that_hangs(void **state)
     fail_os.hangs = false;
     assert_false(has_blob(&p->ops, 2));
     free(data);
+}
+
+/* Blobs that were opened and never read, while the disk hangs: the memory that it had goes once it gives it back. */
+static void memory_of_a_disk_that_hung_is_given_back(void **state)
+{
+    struct place *p = *state;
+    void *blob;
+
+    open_place(p, UINT64_C(1) << 30);
+    assert_int_equal(put_blob(&p->ops, 1, 1 << 20), 0);
+    fail_os.hangs = true;
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(p->ops.open(p->ops.ctx, blob_name(1), 0, &blob), 0);
+        assert_int_equal(p->ops.close(blob, false), 0);
+    }
+    assert_int_equal(fail_os.n_lane, 8);
+    assert_int_equal(p->ops.open(p->ops.ctx, blob_name(1), 0, &blob), EAGAIN);
+    fail_os.hangs = false;
+    assert_int_equal(get_blob(&p->ops, 1, 1 << 20), 0);
+    assert_int_equal(fail_os.n_lane, 4);
+    close_place(p);
+    assert_int_equal(fail_os.n_lane, 0);
 }
 
 /* What comes back from the kernel is less than was asked for, or an error: made again in place, which tells. */
@@ -323,6 +345,7 @@ int main(void)
         FAULT_TEST(network_file_systems_are_refused),
         FAULT_TEST(a_call_has_its_time),
         FAULT_TEST(a_disk_that_hangs),
+        FAULT_TEST(memory_of_a_disk_that_hung_is_given_back),
         FAULT_TEST(requests_come_back_incomplete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -270,6 +272,87 @@ static void old_temporary_files_go(void **state)
     assert_false(is_there(path[2]));
 }
 
+/* ---- other threads ---- */
+
+/* A thread beside the one that is inside a call. */
+struct beside {
+    struct place *p;
+    void (*act)(struct place *p);
+    pthread_t thread;
+    atomic_bool done;
+    bool in_time;
+};
+
+static void *run_beside(void *arg)
+{
+    struct beside *b = arg;
+
+    b->act(b->p);
+    atomic_store(&b->done, true);
+    return NULL;
+}
+
+/* Waits for it until it must be waiting for us. */
+static void begin_beside(void *arg)
+{
+    struct beside *b = arg;
+
+    assert_int_equal(pthread_create(&b->thread, NULL, run_beside, b), 0);
+    for (int i = 0; i < 1000 && !atomic_load(&b->done); i++)
+        usleep(1000);
+    b->in_time = atomic_load(&b->done);
+}
+
+static void reads_and_drops(struct place *p)
+{
+    assert_int_equal(get_blob(&p->ops, 1, UNIT), 0);
+    assert_true(has_blob(&p->ops, 2));
+    touch(&p->ops, 2, (uint32_t[]){1, 2});
+    drop(&p->ops, 3);
+}
+
+static void readers_do_not_wait_for_a_look(void **state)
+{
+    struct place *p = *state;
+    struct beside b = {.p = p, .act = reads_and_drops};
+
+    open_place(p, N * UNIT);
+    put_range(p, 0, 8, 0);
+    pass(20);
+    fail_os.hook_at = "readdir";
+    fail_os.hook_ctx = &b;
+    fail_os.hook = begin_beside;
+    put_range(p, 8, 9, 0); /* looks */
+    assert_int_equal(pthread_join(b.thread, NULL), 0);
+    assert_true(b.in_time);
+    assert_string_equal(there(p), "0 1 2 4 5 6 7 8");
+    put_range(p, 9, 11, 0); /* what was dropped during the look is known */
+    assert_string_equal(there(p), "0 1 2 4 5 6 7 8 9 10");
+}
+
+static void puts_another(struct place *p)
+{
+    assert_int_equal(put_blob(&p->ops, 1, UNIT), 0);
+}
+
+/* A blob that has its name when another thread looks, and whose put is not over, is one blob. */
+static void a_look_during_a_put_counts_it_once(void **state)
+{
+    struct place *p = *state;
+    struct beside b = {.p = p, .act = puts_another};
+
+    open_place(p, 3 * UNIT);
+    void *blob = begin_put(&p->ops, 0, UNIT, UNIT);
+    pass(20);
+    fail_os.hook_at = "linked";
+    fail_os.hook_ctx = &b;
+    fail_os.hook = begin_beside;
+    assert_int_equal(p->ops.close(blob, true), 0);
+    assert_int_equal(pthread_join(b.thread, NULL), 0);
+    put_range(p, 2, 3, 0);
+    assert_string_equal(there(p), "0 1 2");
+}
+
 /* ---- the disk ---- */
 
 static void some_space_stays_free(void **state)
@@ -313,6 +396,31 @@ static uint64_t free_of(const char *path)
 
     assert_int_equal(statvfs(path, &fs), 0);
     return (uint64_t)fs.f_bavail * fs.f_frsize;
+}
+
+/* What a blob that is being written has of the disk already is no longer free, and needs no room a second time. */
+static void room_that_was_taken_is_not_missing(void **state)
+{
+    enum { MIB = 1 << 20 };
+    struct place *p = *state;
+
+    for (int no_fallocate = 0; no_fallocate < 2; no_fallocate++) {
+        mount_small(p->path, "size=16m");
+        open_place(p, UINT64_C(1) << 30);
+        fail_os.no_fallocate = no_fallocate;
+        void *first = begin_put(&p->ops, 1, 7 * MIB, 0), *second = NULL; /* 16 are free, 0.8 stay so */
+        int error = p->ops.open(p->ops.ctx, blob_name(2), 7 * MIB, &second);
+        assert_int_equal(error, 0);
+        void *third = NULL;
+        assert_int_equal(p->ops.open(p->ops.ctx, blob_name(3), 3 * MIB, &third), ENOSPC);
+        assert_int_equal(p->ops.close(first, false), 0);
+        assert_int_equal(p->ops.open(p->ops.ctx, blob_name(3), 3 * MIB, &third), 0);
+        assert_int_equal(p->ops.close(second, false), 0);
+        assert_int_equal(p->ops.close(third, false), 0);
+        assert_int_equal(put_blob(&p->ops, 4, 14 * MIB), 0); /* nothing is left promised */
+        close_place(p);
+        assert_int_equal(umount(p->path), 0);
+    }
 }
 
 static void a_full_disk_is_a_failed_put(void **state)
@@ -390,13 +498,23 @@ int main(void)
 {
 #define SPACE_TEST(f) cmocka_unit_test_setup_teardown(f, space_setup, space_teardown)
     const struct CMUnitTest tests[] = {
-        SPACE_TEST(the_least_recently_used_goes),  SPACE_TEST(leaves_go_before_roots),
-        SPACE_TEST(a_chain_does_not_eat_itself),   SPACE_TEST(what_never_fits_evicts_nothing),
-        SPACE_TEST(promises_count_until_they_end), SPACE_TEST(a_smaller_limit_holds_from_the_start),
-        SPACE_TEST(places_on_one_directory_agree), SPACE_TEST(the_future_counts_as_now),
-        SPACE_TEST(ancient_times_are_times),       SPACE_TEST(only_blobs_are_counted_and_evicted),
-        SPACE_TEST(old_temporary_files_go),        SPACE_TEST(some_space_stays_free),
-        SPACE_TEST(a_full_disk_is_a_failed_put),   SPACE_TEST(ten_thousand_are_soon_looked_at),
+        SPACE_TEST(the_least_recently_used_goes),
+        SPACE_TEST(leaves_go_before_roots),
+        SPACE_TEST(a_chain_does_not_eat_itself),
+        SPACE_TEST(what_never_fits_evicts_nothing),
+        SPACE_TEST(promises_count_until_they_end),
+        SPACE_TEST(a_smaller_limit_holds_from_the_start),
+        SPACE_TEST(places_on_one_directory_agree),
+        SPACE_TEST(the_future_counts_as_now),
+        SPACE_TEST(ancient_times_are_times),
+        SPACE_TEST(only_blobs_are_counted_and_evicted),
+        SPACE_TEST(old_temporary_files_go),
+        SPACE_TEST(some_space_stays_free),
+        SPACE_TEST(readers_do_not_wait_for_a_look),
+        SPACE_TEST(a_look_during_a_put_counts_it_once),
+        SPACE_TEST(room_that_was_taken_is_not_missing),
+        SPACE_TEST(a_full_disk_is_a_failed_put),
+        SPACE_TEST(ten_thousand_are_soon_looked_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <linux/aio_abi.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -17,8 +18,19 @@
 
 struct fail_os fail_os;
 
+static void happen(const char *call)
+{
+    void (*hook)(void *) = fail_os.hook;
+
+    if (!hook || strcmp(call, fail_os.hook_at) != 0)
+        return;
+    fail_os.hook = NULL;
+    hook(fail_os.hook_ctx);
+}
+
 static bool lose(const char *call)
 {
+    happen(call);
     if (!fail_os.armed || fail_os.fail_in <= 0 || --fail_os.fail_in > 0)
         return false;
     fail_os.failed = true;
@@ -108,7 +120,10 @@ int __wrap_linkat(int from, const char *path, int to, const char *name, int flag
 {
     if ((flags & AT_EMPTY_PATH ? fail_os.no_empty_path : flags & AT_SYMLINK_FOLLOW && fail_os.no_proc))
         return refuse(ENOENT);
-    return lose("linkat") ? -1 : __real_linkat(from, path, to, name, flags);
+    int answer = lose("linkat") ? -1 : __real_linkat(from, path, to, name, flags);
+    if (answer == 0)
+        happen("linked");
+    return answer;
 }
 
 int __wrap_renameat2(int from, const char *path, int to, const char *name, unsigned flags)
@@ -238,5 +253,10 @@ long __wrap_syscall(long number, ...)
     default:
         break;
     }
-    return lose("syscall") ? -1 : __real_syscall(number, arg[0], arg[1], arg[2], arg[3], arg[4]);
+    if (lose("syscall"))
+        return -1;
+    long answer = __real_syscall(number, arg[0], arg[1], arg[2], arg[3], arg[4]);
+    if (answer == 0)
+        fail_os.n_lane += (number == SYS_io_setup) - (number == SYS_io_destroy);
+    return answer;
 }

@@ -26,6 +26,11 @@ struct fail_os {
     int bad_answer;      /* the next of them comes back with this: a number of bytes, or a negative errno value */
     int n_sync;          /* calls of sync_file_range */
     int n_submit;        /* requests that were handed to the kernel */
+    int n_lane;          /* contexts for requests that were made and not yet given back */
+
+    const char *hook_at; /* runs once: before a call of this name, or behind one that gave a file its name ("linked") */
+    void (*hook)(void *ctx);
+    void *hook_ctx;
 };
 extern struct fail_os fail_os;
 
