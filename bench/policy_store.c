@@ -193,8 +193,10 @@ static int save(struct policy_state *state, uint32_t slot)
     take_turn(state);
     int status = kvlazy_store_save(state->store, bench_kvlazy_cache(state->lazy), (kvlazy_seq_id)slot, &prompt,
                                    NO_HURRY_MS, &n_saved);
-    here->waits = n_saved < here->n / BLOCK_TOKENS * BLOCK_TOKENS;
-    here->waits = here->waits && status == KVLAZY_OK;
+    kvlazy_pos last = kvlazy_seq_pos_max(bench_kvlazy_cache(state->lazy), (kvlazy_seq_id)slot);
+    uint32_t n_left = last < 0 ? 0 : (uint32_t)last + 1; /* what was evicted can be saved no more */
+    uint32_t n_most = n_left < here->n ? n_left : here->n;
+    here->waits = status == KVLAZY_OK && n_saved < n_most / BLOCK_TOKENS * BLOCK_TOKENS;
     return is_served(status) ? 0 : library_error("kvlazy_store_save", status);
 }
 

@@ -17,7 +17,8 @@
  * FAILURE. Every failure is a miss. A server that does not answer costs one call 200 ms; then it is left alone for 1,
  * 2, 4 … 60 s, and calls fail at once (EHOSTDOWN). Connections are made again by themselves. What an operator can mend
  * is told in the log, once for each kind: a wrong password, missing rights, a read-only replica, a server that is full
- * or too old, a cluster.
+ * or too old, a cluster. A get that is closed early takes what is on its way for 10 ms at most, and closes its
+ * connection if there is more.
  */
 #ifndef KVLAZY_REDIS_H
 #define KVLAZY_REDIS_H
@@ -52,8 +53,9 @@ KVLAZY_API void kvlazy_redis_params_init(kvlazy_redis_params *params);
 /**
  * A place for blobs on a Redis server, for any number of threads, processes and machines at once. Set ops->struct_size
  * first. Connects when it is first used: a server that is down now is one that is back later.
- * Fails: EINVAL (ops, an empty string, a port above 65535, a name that is not found; the log line says which), ENOMEM;
- * *ops is untouched then.
+ * Fails: ENOMEM; EINVAL for ops, an empty socket or host, a host that is not found, port 0 or above 65535, a user
+ * without a password, a prefix that is empty, has a `{` or takes 156 bytes or more, and expire_s above INT32_MAX; the
+ * log line says which. *ops is untouched then.
  * Cost: a connection for each blob that is open at the same time, and 256 KiB; 508 KiB more while it is written.
  */
 KVLAZY_API int kvlazy_store_redis(const kvlazy_redis_params *params, kvlazy_store_ops *ops);

@@ -12,10 +12,14 @@
  *  - A place may lose any blob at any time and refuse any call: to the store every error is a miss. What a place may
  *    never do is show a blob under a name before all of its bytes are there, or mix two blobs. What a crash or a disk
  *    did to the bytes, the store's checksums find.
+ *  - What is gone is ENOENT, for open and for read: a miss. What is there and not whole or not right is ENODATA:
+ *    damaged, and the store drops it.
  *  - A name is 32 bytes, a digest: one name stands for the same bytes for ever. A blob that is there is never written
  *    again in place.
  *  - A call ends in bounded time: after 200 ms in which nothing moved, and where max_ms is passed, after so much in
- *    all: ETIMEDOUT. max_ms 0 leaves no time to wait for anything.
+ *    all: ETIMEDOUT. max_ms 0 leaves no time to wait for anything. Time between two calls on a blob counts for neither.
+ *  - A blob may be closed without one read, late, and while a disk or a server is still at it; has, touch and drop of
+ *    its name may come while it is open.
  *  - A place that has a limit gives up what was used least recently, but nothing that was put or touched within the
  *    last ten seconds: a chain of blobs that is larger than the place is refused at its end (ENOSPC) and not eaten
  *    from its beginning. So touch what is there of a chain before putting what is missing.
@@ -50,7 +54,7 @@ typedef struct kvlazy_store_ops {
     int (*open)(void *ctx, const uint8_t *name, uint64_t put_bytes, void **blob);
 
     /* `bytes` of a blob opened to read, from byte `at` on, of any size and alignment. ENODATA: the blob ends before.
-     * Cheapest in order and in large pieces. */
+     * ENOENT: it went after it was opened. Cheapest in order and in large pieces. */
     int (*read)(void *blob, uint64_t at, void *data, size_t bytes, uint32_t max_ms);
 
     /* The next `bytes` of a blob opened to write, of any size and alignment. After an error the blob cannot be
@@ -73,7 +77,8 @@ typedef struct kvlazy_store_ops {
 
     /* ---- What a place may lack: NULL. ---- */
 
-    /* Bytes of a blob opened to read. NULL: cannot tell, and then kvlazy_store_tiers copies nothing from here. */
+    /* Bytes of a blob opened to read. The store reads no blob of a wrong size, and drops it. NULL: cannot tell, and
+     * then kvlazy_store_tiers copies nothing from here. */
     int (*size)(void *blob, uint64_t *bytes);
 } kvlazy_store_ops;
 
@@ -98,9 +103,13 @@ typedef struct kvlazy_store_ops {
  * SMB, Ceph and AFS are refused. On a local one the time is looked at between pieces of 256 KiB: a disk that hangs
  * holds up one of them.
  *
+ * Memory: 2 MiB for each blob that is open at once; 8 MiB are kept for the next ones. While a disk hangs, 16 MiB are
+ * left to it; then no blob can be opened (EAGAIN) until it gives some back.
+ * A look holds up the opening and closing of blobs that are written, and nothing else.
+ *
  * Fails: EINVAL (ops, an empty path, max_bytes 0, or not such a directory as above), ENOTSUP (a file system of a
  * network), EIO (the system refused something), ENOMEM; *ops is untouched then. kvlazy_store_dir_why has words for it.
- * Cost: a look at every blob, 2 ms a thousand.
+ * Cost: a look at every blob, 2 to 10 ms a thousand; more where the directory is not in memory.
  */
 KVLAZY_API int kvlazy_store_dir(const char *path, uint64_t max_bytes, kvlazy_store_ops *ops);
 
@@ -114,8 +123,9 @@ KVLAZY_API int kvlazy_store_dir_why(const char *path, char *text, size_t text_by
 /**
  * Two places as one: a near one that is quick, as a directory, and a far one that many share, as a server. Set
  * ops->struct_size first. Reads the near one first; what only the far one has is written into the near one while it is
- * read. Writes both, and is content with one. A failure of one is no failure of the other, and a call waits for the far
- * one no longer than it waits by itself and what is left of max_ms.
+ * read, from the first byte on that arrived. Writes both, touches both, and is content with one. A failure of one is no
+ * failure of the other, but for drop: what only one dropped would be found again. A call waits for the far one no
+ * longer than it waits by itself and what is left of max_ms.
  * Owns both from here on: its destroy destroys them.
  * Fails: EINVAL (a table that lacks a function), ENOMEM; *ops is untouched then, and both are still the caller's.
  */

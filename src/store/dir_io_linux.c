@@ -5,7 +5,7 @@
  * pieces of a lane, which are written behind and read ahead. Never opens or names a file.
  *
  *     file    |--------|--------|--------|--------|----
- *     pieces       7        0        1        2            piece i mod 8 is the one in front
+ *     pieces       7        0        1        2            `first` mod 8 is 7: the piece in front, of `n_piece` = 4
  */
 #include "store/dir.h"
 

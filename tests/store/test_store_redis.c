@@ -49,6 +49,8 @@ static void parameters_are_looked_at(void **state)
     refused(r, "socket or host");
     r->params.socket = NULL, r->params.port = 65536;
     refused(r, "port");
+    r->params.socket = NULL, r->params.port = 0;
+    refused(r, "port");
     r->params.socket = NULL, r->params.host = "no.such.host.invalid";
     refused(r, "is not found");
     r->params.user = "me";
