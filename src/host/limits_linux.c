@@ -12,8 +12,10 @@
 #include <bsd/string.h>
 
 enum {
-    LINE_BYTES = 4096, /* what a line has beyond is not looked at */
-    DEPTH_MAX = 64,    /* control groups above one another */
+    KEPT_BYTES = 2 << 20, /* of what is left, for the code of the process and the kernel's own needs: at most, */
+    KEPT_LEAST_BYTES = 128 << 10, /* and where little is left */
+    LINE_BYTES = 4096,            /* what a line has beyond is not looked at */
+    DEPTH_MAX = 64,               /* control groups above one another */
     PAGE_TABLES = 256, /* of what is touched, this part is needed beside it: page tables, and what CPUs hold back */
 };
 
@@ -394,10 +396,14 @@ uint64_t kvl_headroom_bytes(const char *root)
 
 /* ------------------------------------------------------------------------------------------- members of the table */
 
+/* Pages of files count as free, for they can be had back; but among them is the code that runs. In a group that is full
+ * to its last page the kernel finds nothing to take when this code is wanted again, and ends the process. */
 uint64_t kvl_linux_headroom(void *ctx, const char *root)
 {
+    uint64_t left = kvl_headroom_bytes(root);
+
     (void)ctx;
-    return kvl_headroom_bytes(root);
+    return left == NO_LIMIT ? left : left - kvl_min(left, kvl_min(KEPT_BYTES, left / 16 + KEPT_LEAST_BYTES));
 }
 
 /* The only state of the host: one process has one memory, so all its caches count together. */

@@ -398,6 +398,7 @@ static int setup(void **state)
     s->mem.ctx = s;
     s->mem.now_ms = now_ms;
     kvlazy_params_init(&s->params);
+    s->params.page_bytes = PAGE; /* whatever the host grants: pages are counted */
     s->params.mem = &s->mem;
     s->params.slot_shrink_idle_ms = IDLE;
     s->params.host_root = "";

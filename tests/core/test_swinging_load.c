@@ -14,7 +14,7 @@
 
 /* A load comes round every four steps, and the idle time passes every fifty at most: the more checks a build has, and
  * the slower it is, the fewer steps it takes. */
-enum { PAD = 256, IDLE = 500, STEPS = KVLAZY_CHECKS >= 2 ? 300 : KVLAZY_CHECKS ? 1500 : 3000, WARM_UP = 8 };
+enum { PAD = 256, IDLE = 500, STEPS = KVLAZY_CHECKS >= 2 ? 300 : KVLAZY_CHECKS ? 1000 : 2000, WARM_UP = 8 };
 
 struct swing {
     const char *what;

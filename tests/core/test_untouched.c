@@ -277,6 +277,7 @@ static kvlazy_cache *open_long(struct host *h, uint32_t n_stream, kvlazy_tensor 
     h->mem.resident = host_resident;
     h->mem.decommit = host_decommit;
     kvlazy_params_init(&params);
+    params.page_bytes = 4096; /* whatever the host grants: pages are counted */
     params.kv_size = LONG_CELLS;
     params.n_stream = params.n_seq_max = n_stream;
     params.layers = &layer;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <kvlazy/ggml.h>
 
@@ -26,16 +27,18 @@ static unsigned char *base_of(ggml_backend_buffer_t buffer)
     return buffer->iface.get_base(buffer);
 }
 
-/* Pages of a buffer that are in RAM. */
+/* Pages of a buffer that are in RAM, of those that go back whole; the kernel tells its own smallest ones. */
 static size_t n_resident(ggml_backend_buffer_t buffer)
 {
-    const size_t page = kvlazy_page_bytes(NULL);
-    unsigned char in_ram[N_PAGE];
+    const size_t small = (size_t)sysconf(_SC_PAGESIZE), each = kvlazy_page_bytes(NULL) / small;
+    unsigned char *in_ram = calloc(buffer->size / small + 1, 1);
     size_t n = 0;
 
+    assert_non_null(in_ram);
     assert_int_equal(mincore(base_of(buffer), buffer->size, in_ram), 0);
-    for (size_t i = 0; i * page < buffer->size; i++)
+    for (size_t i = 0; i * small < buffer->size; i += each)
         n += in_ram[i] & 1;
+    free(in_ram);
     return n;
 }
 

@@ -122,6 +122,21 @@ static void the_machine_alone(void **state)
     nothing_known();
 }
 
+/* Pages of files count as left, the code that runs among them: a cache does not take the last of it. */
+static void something_is_kept(void **state)
+{
+    (void)state;
+    assert_int_equal(kvlazy_mem_host()->headroom(NULL, root), NO_LIMIT);
+    available(64);
+    uint64_t left = kvl_headroom_bytes(root);
+    assert_int_equal(kvlazy_mem_host()->headroom(NULL, root), left - 2 * MIB);
+    available(1);
+    left = kvl_headroom_bytes(root);
+    assert_int_equal(kvlazy_mem_host()->headroom(NULL, root), left - left / 16 - MIB / 8);
+    available(0);
+    assert_int_equal(kvlazy_mem_host()->headroom(NULL, root), 0);
+}
+
 static void version_2(void **state)
 {
     (void)state;
@@ -344,6 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TREE_TEST(an_empty_tree_is_no_limit),
         TREE_TEST(the_machine_alone),
+        TREE_TEST(something_is_kept),
         TREE_TEST(version_2),
         TREE_TEST(the_tightest_is_in_the_middle),
         TREE_TEST(version_1),

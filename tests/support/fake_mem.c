@@ -133,6 +133,8 @@ static unsigned char *map_pages(size_t bytes, int prot)
 {
     void *at = mmap(NULL, bytes, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
+    if (at != MAP_FAILED)
+        (void)madvise(at, bytes, MADV_NOHUGEPAGE); /* the kernel is asked what is resident, whatever this host grants */
     return at == MAP_FAILED ? NULL : at;
 }
 
