@@ -21,7 +21,7 @@
 #include <stdlib.h>
 
 /* At least 100,000 operations in all where nothing slows them down. */
-enum { OPS = KVLAZY_CHECKS >= 2 ? 700 : KVLAZY_CHECKS ? 1000 : 3200, MOST_SHAPES = 64 };
+enum { OPS = KVLAZY_CHECKS ? 700 : 3200, MOST_SHAPES = 64 };
 
 static uint32_t number(const char *name, uint32_t otherwise)
 {
