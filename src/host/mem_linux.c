@@ -186,7 +186,7 @@ static int host_unreserve(void *ctx, void *addr, size_t bytes)
 }
 
 /* mprotect to read-only would keep the pages and the charge. A fresh mapping has neither, and is moved over the old one
- * with its flags on, in one step: a reader sees old bytes or zeros, and the kernel joins it to its neighbours. */
+ * with its flags on, in one step: a reader sees old bytes or zeros. */
 static int make_read_only(void *addr, size_t bytes, uint32_t flags)
 {
     void *fresh = map_whole(bytes, PROT_READ, flags);

@@ -169,15 +169,34 @@ static int raise_frontiers(kvlazy_arena *a, uint64_t first, uint64_t end)
     return error;
 }
 
-/* A frontier comes down to what is touched. Where the host will not, it stays where it is until the next release. */
-static void lower_frontier(kvlazy_arena *a, kvl_block *b)
+/* Where the read-only pages begin that lie below page `top` of a block, and where those end that lie above its
+ * frontier: at the next writable page. */
+static uint64_t read_only_begin(const kvlazy_arena *a, uint32_t i, uint64_t top)
 {
+    for (; i && top == a->block[i].first; i--)
+        top = a->block[i - 1].frontier;
+    return top;
+}
+
+static uint64_t read_only_end(const kvlazy_arena *a, uint32_t i)
+{
+    while (i + 1 < a->n_block && a->block[i + 1].frontier == a->block[i + 1].first)
+        i++;
+    return block_end(a, i);
+}
+
+/* A frontier comes down to what is touched. Where the host will not, it stays where it is until the next release. The
+ * read-only pages on both sides are asked for once more with those that become so: not every kernel joins a fresh
+ * mapping to one that was read (Linux 6.18 does not), and the run would stay in pieces. */
+static void lower_frontier(kvlazy_arena *a, uint32_t i)
+{
+    kvl_block *b = &a->block[i];
     uint64_t top = b->frontier;
 
     if (top == b->first || kvl_bit_get(a->touched, top - 1))
         return;
     top = kvl_bits_top_above(a->touched, b->first, top);
-    if (set_writable(a, top, b->frontier, false) == 0)
+    if (set_writable(a, read_only_begin(a, i, top), read_only_end(a, i), false) == 0)
         b->frontier = top;
     else
         a->frontier_stuck = true;
@@ -202,13 +221,13 @@ static void lower_frontiers(kvlazy_arena *a)
 
     a->frontier_stuck = false;
     for (uint32_t i = 0; all && i < a->n_block; i++)
-        lower_frontier(a, &a->block[i]);
+        lower_frontier(a, i);
     for (uint32_t r = 0; !all && a->n_block && r < a->n_range; r++) {
         uint64_t end = end_page(a, &a->range[r]);
 
         done = (uint32_t)kvl_max(done, find_block(a, range_page(a, &a->range[r])));
         for (; done < a->n_block && a->block[done].first < end; done++)
-            lower_frontier(a, &a->block[done]);
+            lower_frontier(a, done);
     }
 }
 
