@@ -331,6 +331,15 @@ int kvl_arena_commit(kvlazy_arena *a, bool ahead)
     return KVLAZY_OK;
 }
 
+void kvl_arena_access(const kvlazy_arena *a)
+{
+    size_t step = (size_t)kvl_page_bytes(&a->mem, false);
+
+    for (const kvlazy_range *r = a->range; r < a->range + a->n_range; r++)
+        for (size_t at = 0; at < r->bytes; at += step)
+            (void)((const volatile char *)r->addr)[at];
+}
+
 void kvl_arena_uncommit(kvlazy_arena *a)
 {
     for (uint32_t i = 0; i < a->n_range; i++)

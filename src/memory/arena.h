@@ -99,6 +99,10 @@ uint64_t kvl_arena_gathered_in(const kvlazy_arena *arena, uint64_t first, uint64
 /* Makes the gathered pages touched and writable; `ahead`: physically present too. KVLAZY_ENOMEM: none of them is. */
 int kvl_arena_commit(kvlazy_arena *arena, bool ahead);
 
+/* Reads a byte of each gathered page, which is present. Where a hypervisor keeps tables of its own beside the guest's,
+ * the first access to a page takes longer than making it present, and any thread may be the one that waits. */
+void kvl_arena_access(const kvlazy_arena *arena);
+
 /* Takes back a commit of what is still gathered. */
 void kvl_arena_uncommit(kvlazy_arena *arena);
 

@@ -60,6 +60,14 @@ void kvl_rows_gather(kvl_rows *r)
         kvl_arena_gather(r->geometry.arena[i]);
 }
 
+int kvl_rows_want_tensor(kvl_rows *r, const kvl_tensor *t, const kvl_run *run, uint32_t n_run)
+{
+    uint64_t seen_end = 0;
+
+    kvl_rows_gather(r);
+    return want_tensor(r->geometry.arena[t->arena], t, run, n_run, &seen_end);
+}
+
 int kvl_rows_want(kvl_rows *r, const kvl_run *run, uint32_t n_run)
 {
     const kvl_geometry *g = &r->geometry;
@@ -135,11 +143,11 @@ static void count_taken(kvl_rows *r, uint64_t n_page)
     add_pages(r, KVLAZY_COUNT_TAKEN, n_page);
 }
 
-static void count_touched_now(kvl_rows *r, uint64_t n_page)
+static void count_touched_now(kvl_rows *r, uint64_t n_page, bool present)
 {
     uint64_t n_kept = kvl_min(n_page, kvl_rows_outstanding(r));
 
-    if (r->commits_ahead) {
+    if (present) {
         count_taken(r, n_page);
         kvl_rows_promise(r, -n_kept);
         return;
@@ -179,14 +187,14 @@ static bool were_read(const kvl_rows *r, const kvl_run *run, uint32_t n_run)
     return false;
 }
 
-static int commit(kvl_rows *r, bool fresh)
+static int commit(kvl_rows *r, bool fresh, bool present)
 {
     kvlazy_arena **arena = r->geometry.arena;
 
     for (uint32_t i = 0; fresh && i < r->geometry.n_arena; i++)
         kvl_fresh_gathered(&r->geometry, i);
     for (uint32_t i = 0; i < r->geometry.n_arena; i++)
-        if (kvl_arena_commit(arena[i], r->commits_ahead)) {
+        if (kvl_arena_commit(arena[i], present)) {
             while (i-- > 0)
                 kvl_arena_uncommit(arena[i]);
             return KVLAZY_ENOMEM;
@@ -225,44 +233,51 @@ void kvl_rows_forget_ready(kvl_rows *r)
         r->stream[s].ready_begin = r->stream[s].ready_end = 0;
 }
 
-int kvl_rows_touch(kvl_rows *r, const kvl_run *run, uint32_t n_run)
+/* The gathered pages become touched; present: by a call. */
+static int touch(kvl_rows *r, const kvl_run *run, uint32_t n_run, bool present)
 {
-    uint64_t n_page = kvl_rows_gathered(r), from_ns = n_page ? kvl_host_now_ns(r->mem) : 0;
-    bool fresh = n_page && were_read(r, run, n_run);
-    int status = commit(r, fresh);
-    uint64_t ns = n_page ? kvl_host_now_ns(r->mem) - from_ns : 0;
+    uint64_t n_page = kvl_rows_gathered(r);
 
-    if (n_page)
-        kvl_histogram_add(&r->commit_time, ns);
-    if (!status && n_page)
-        count_touched_now(r, n_page);
-    if (!status && !fresh && r->commits_ahead)
-        r->commits_ahead = kvl_pacer_note(&r->pacer, n_page, ns);
+    if (!n_page)
+        return KVLAZY_OK;
+    uint64_t from_ns = kvl_host_now_ns(r->mem);
+    bool fresh = were_read(r, run, n_run);
+    int status = commit(r, fresh, present);
+    uint64_t ns = kvl_host_now_ns(r->mem) - from_ns;
+
+    kvl_histogram_add(&r->commit_time, ns);
     if (!status)
-        note_ready(r, run, n_run);
+        count_touched_now(r, n_page, present);
+    if (!status && !fresh && present && r->commits_ahead)
+        r->commits_ahead = kvl_pacer_note(&r->pacer, n_page, ns);
     for (uint32_t i = 0; status && i < n_run; i++) /* a failed commit may have left pages resident, like reading does */
         kvl_rows_note_read(r, run[i].stream, run[i].end);
     return status;
 }
 
+int kvl_rows_touch(kvl_rows *r, const kvl_run *run, uint32_t n_run)
+{
+    int status = touch(r, run, n_run, r->commits_ahead);
+
+    if (!status)
+        note_ready(r, run, n_run);
+    return status;
+}
+
+int kvl_rows_make_present(kvl_rows *r, const kvl_run *run, uint32_t n_run)
+{
+    int status = touch(r, run, n_run, true);
+
+    for (uint32_t i = 0; !status && i < r->geometry.n_arena; i++)
+        kvl_arena_access(r->geometry.arena[i]);
+    return status;
+}
+
 int kvl_rows_touch_tensor(kvl_rows *r, const kvl_tensor *t, const kvl_run *run, uint32_t n_run)
 {
-    kvlazy_arena *a = r->geometry.arena[t->arena];
-    uint64_t seen_end = 0;
+    int status = kvl_rows_want_tensor(r, t, run, n_run);
 
-    kvl_rows_gather(r);
-    if (want_tensor(a, t, run, n_run, &seen_end))
-        return KVLAZY_ENOMEM;
-    if (!a->n_gathered)
-        return KVLAZY_OK;
-    uint64_t from_ns = kvl_host_now_ns(r->mem);
-    if (were_read(r, run, n_run))
-        kvl_fresh_gathered(&r->geometry, t->arena);
-    int status = kvl_arena_commit(a, r->commits_ahead);
-    kvl_histogram_add(&r->commit_time, kvl_host_now_ns(r->mem) - from_ns);
-    for (uint32_t i = 0; status && i < n_run; i++) /* some of it may be there all the same */
-        kvl_rows_note_read(r, run[i].stream, run[i].end);
-    return status;
+    return status ? status : touch(r, run, n_run, r->commits_ahead);
 }
 
 /* ------------------------------------------------------------------------------------------- giving back */

@@ -42,6 +42,7 @@ void kvl_rows_gather(kvl_rows *rows);
 /* Gathers the pages under these runs that are not touched. The runs ascend by stream and cell. Returns KVLAZY_ENOMEM
  * when there is no room to note the ranges. kvl_rows_gathered returns how many pages were gathered. */
 int kvl_rows_want(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
+int kvl_rows_want_tensor(kvl_rows *rows, const kvl_tensor *tensor, const kvl_run *run, uint32_t n_run); /* of one */
 uint64_t kvl_rows_gathered(const kvl_rows *rows);
 
 /* Those of them that lie under tensors of another cache as well, which has some in the same arenas. */
@@ -52,6 +53,10 @@ uint64_t kvl_rows_gathered_under(const kvl_rows *rows, const kvl_rows *other);
 int kvl_rows_touch(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 bool kvl_rows_ready(const kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 void kvl_rows_forget_ready(kvl_rows *rows);
+
+/* The same by a call to the host and an access to each page, dear or not: for pages that no thread waits for yet. The
+ * runs do not become ready. */
+int kvl_rows_make_present(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 
 /* A cell, by its stream. */
 typedef struct kvl_place {

@@ -77,6 +77,11 @@ uint32_t kvl_host_traits(const kvlazy_mem *mem)
     return mem->traits ? mem->traits(mem->ctx) : 0;
 }
 
+bool kvl_host_commits(const kvlazy_mem *mem)
+{
+    return !(kvl_host_traits(mem) & (KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED | KVLAZY_HOST_FAULTS));
+}
+
 uint64_t kvl_host_headroom(const kvlazy_mem *mem, const char *root)
 {
     return mem->headroom ? mem->headroom(mem->ctx, root) : UINT64_MAX;

@@ -30,6 +30,10 @@ const char *kvl_host_why_not_granted(const kvlazy_mem *mem, uint64_t page_bytes,
 /* KVLAZY_HOST_*. */
 uint32_t kvl_host_traits(const kvlazy_mem *mem);
 
+/* Making pages present before they are written is of use: they come by a call, are not there anyway, and need not come
+ * from the thread that writes. */
+bool kvl_host_commits(const kvlazy_mem *mem);
+
 /* Bytes that the machine has left; UINT64_MAX: no end is known. */
 uint64_t kvl_host_headroom(const kvlazy_mem *mem, const char *root);
 

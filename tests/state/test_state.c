@@ -307,6 +307,33 @@ static void test_more_sequences_than_there_are_here(void **state)
     box_free(to);
 }
 
+/* What all caches of a host took is one sum, which each looks at before it takes more: pages that a state brings are in
+ * it, as those of a batch are, and leave it when they go back. */
+static void test_the_pages_it_brings_are_counted_as_taken(void **state)
+{
+    struct box *from = with_tokens(box_new(), 20), *to = box_new();
+    struct tape t = tape_of(from, 0);
+
+    (void)state;
+    fake_complete(&to->fake);
+    box_open(to);
+    for (int i = 0; i < 2; i++) {
+        kvlazy_stats_info s = {.struct_size = sizeof s};
+
+        ok(tape_into(&t, to, 0));
+        ok(kvlazy_end_batch(to->cache));
+        ok(kvlazy_stats(to->cache, &s));
+        assert_true(s.touched_bytes > 0);
+        assert_int_equal(to->fake.sum[KVLAZY_COUNT_TAKEN], s.touched_bytes);
+        assert_int_equal(to->fake.sum[KVLAZY_COUNT_PROMISED], 0);
+        ok(kvlazy_clear(to->cache, true));
+        assert_int_equal(to->fake.sum[KVLAZY_COUNT_TAKEN], 0);
+    }
+    tape_free(&t);
+    box_free(from);
+    box_free(to);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_shared_cells_stay_shared),
         cmocka_unit_test(test_a_whole_cache_may_change_its_streams),
         cmocka_unit_test(test_more_sequences_than_there_are_here),
+        cmocka_unit_test(test_the_pages_it_brings_are_counted_as_taken),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
