@@ -2,7 +2,7 @@
 /*
  * The built-in trace with pages of 4 KiB and of 64 KiB, and the eager cache beside them: what stays resident and what
  * the memory work before a first token takes. 4 KiB both ahead and by faults, of which the better counts; 64 KiB in the
- * way that the library picks. In turn, in this process.
+ * way that the library picks, and with one ubatch ahead. In turn, in this process.
  */
 #include "pages.h"
 
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ROUNDS = 3, EAGER = 0, AHEAD, FAULT, LARGE, RUNS };
+enum { ROUNDS = 3, EAGER = 0, AHEAD, FAULT, LARGE, NEXT, RUNS };
 
 struct trial {
     struct bench_config config;
@@ -41,7 +41,7 @@ static double median(struct bench_series *series)
 
 static void report(const struct bench_config *config, struct trial trial[RUNS])
 {
-    struct trial *large = &trial[LARGE], *eager = &trial[EAGER];
+    struct trial *large = &trial[LARGE], *next = &trial[NEXT], *eager = &trial[EAGER];
     bool ahead = median(&trial[AHEAD].first_token_ms) <= median(&trial[FAULT].first_token_ms);
     struct trial *small = ahead ? &trial[AHEAD] : &trial[FAULT];
     struct figure figures[] = {
@@ -60,6 +60,11 @@ static void report(const struct bench_config *config, struct trial trial[RUNS])
          .digits = 2,
          .what = "the same, over a cache that is all there",
          .wanted = "<= 3.5"},
+        {.key = "pages_first_token_ahead_vs_eager",
+         .value = median(&next->first_token_ms) / median(&eager->first_token_ms),
+         .digits = 2,
+         .what = "the same, one ubatch ahead",
+         .wanted = "<= 1.7"},
     };
     snprintf(figures[0].ours, sizeof(figures[0].ours), "%.1f MiB", median(&large->average_mib));
     snprintf(figures[0].other, sizeof(figures[0].other), "4 KiB: %.1f MiB", median(&small->average_mib));
@@ -68,6 +73,8 @@ static void report(const struct bench_config *config, struct trial trial[RUNS])
              ahead ? "ahead" : "by faults");
     snprintf(figures[2].ours, sizeof(figures[2].ours), "%.2f ms", median(&large->first_token_ms));
     snprintf(figures[2].other, sizeof(figures[2].other), "eager: %.2f ms", median(&eager->first_token_ms));
+    snprintf(figures[3].ours, sizeof(figures[3].ours), "%.2f ms", median(&next->first_token_ms));
+    snprintf(figures[3].other, sizeof(figures[3].other), "eager: %.2f ms", median(&eager->first_token_ms));
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
         report_figure(config, &figures[i]);
     }
@@ -76,6 +83,8 @@ static void report(const struct bench_config *config, struct trial trial[RUNS])
 int pages_trace(const struct bench_config *config)
 {
     static struct trial trial[RUNS];
+    static const uint32_t flags[RUNS] = {
+        [AHEAD] = KVLAZY_COMMIT_AHEAD, [FAULT] = KVLAZY_NO_COMMIT_AHEAD, [NEXT] = KVLAZY_UBATCH_AHEAD};
     struct trace trace = {0};
     struct replay_grid grid;
     int status = pages_granted(PAGES_BYTES);
@@ -84,9 +93,9 @@ int pages_trace(const struct bench_config *config)
     }
     for (int i = 0; i < RUNS; i++) {
         bench_config_default(&trial[i].config);
-        trial[i].config.page_bytes = i == LARGE ? PAGES_BYTES : bench_page_bytes();
-        trial[i].config.flags = i == AHEAD ? KVLAZY_COMMIT_AHEAD : i == FAULT ? KVLAZY_NO_COMMIT_AHEAD : 0;
-        trial[i].policy = i == EAGER ? &policy_eager : &policy_kvlazy;
+        trial[i].config.page_bytes = i >= LARGE ? PAGES_BYTES : bench_page_bytes();
+        trial[i].config.flags = flags[i];
+        trial[i].policy = i == EAGER ? &policy_eager : i == NEXT ? &policy_ahead : &policy_kvlazy;
     }
     status = trace_builtin(&trace, 1);
     status = status == 0 ? replay_grid_make(&trial[LARGE].config, &trace, &grid) : status;

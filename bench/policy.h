@@ -34,6 +34,8 @@ struct policy {
                  uint32_t *kept);
     /* One engine step: a batch of n tokens at positions pos, pos + 1, …; their rows are written. */
     int (*step)(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t pos, uint32_t n);
+    /* The engine computes what the last step of a prompt put there. Not timed. NULL: in no time. */
+    void (*compute)(struct policy_state *state);
     /* Are the rows of positions 0 … n-1 of a slot what was written? Not timed. NULL: it has no rows. */
     int (*verify)(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n);
     /* The request in a slot ended; n tokens are there. NULL: nothing is to be done then. */
@@ -52,6 +54,7 @@ extern const struct policy policy_eager;  /* cleared when created, as most engin
 extern const struct policy policy_demand; /* touched on use, never returned */
 extern const struct policy policy_seed;   /* grows by powers of two, shrinks at the next request */
 extern const struct policy policy_kvlazy;
+extern const struct policy policy_ahead; /* kvlazy with KVLAZY_UBATCH_AHEAD and a reaper */
 extern const struct policy policy_store; /* kvlazy with a prefix store beside it */
 /* No memory: what kvlazy's rules allow, by arithmetic. Tight: evicted cells are gone at once. model.c */
 extern const struct policy policy_model, policy_model_tight;

@@ -217,6 +217,9 @@ static int replay_step(struct replay *replay, struct replay_slot *slot)
     }
     if (prefill) {
         replay->result->first_token_ns += bench_now_ns() - start_ns;
+        if (replay->policy->compute != NULL) {
+            replay->policy->compute(replay->state);
+        }
         replay->result->prefilled_tokens += n;
         replay->result->recomputed_tokens += tokens_note(&replay->book, slot->token + slot->pos, n);
     }

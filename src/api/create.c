@@ -161,6 +161,8 @@ static int create(const kvlazy_params *p, layout *l, kvl_log *log, kvlazy_cache 
         kvl_struct_copy(&c->engine.ops, sizeof c->engine.ops, p->cell_ops, kvl_struct_size(p->cell_ops));
     c->params.cell_ops = NULL;
     c->rows.commits_ahead = kvl_paging_commits_ahead(p, l->page, &c->rows.pacer);
+    if ((p->flags & KVLAZY_UBATCH_AHEAD) && !kvl_host_commits(p->mem))
+        c->params.flags &= ~(uint32_t)KVLAZY_UBATCH_AHEAD;
     c->log = *log;
     c->decay.fallow_due_ms = c->decay.retry_ms = KVL_NEVER;
     c->plan.refused_seq = -1;

@@ -3,6 +3,7 @@
 #include "api/door.h"
 #include "api/watch.h"
 #include "api/work.h"
+#include "core/ahead.h"
 #include "core/batch.h"
 #include "core/clock.h"
 #include "core/due.h"
@@ -100,7 +101,9 @@ int kvl_poll(kvlazy_cache *c, bool watches, uint64_t *next_ms)
         return kvl_is_forked(c) ? poll_in_child(c, next_ms) : status;
     }
     uint32_t idle_ms = kvl_group_idle_ms(c->group);
-    if (c->group->open || (c->group->asking && watches))
+    if (c->group->open && watches && kvl_ahead_piece(c->group))
+        *next_ms = 0;
+    else if (c->group->open || (c->group->asking && watches))
         *next_ms = idle_ms ? idle_ms : KVL_NEVER;
     else if (c->group->asking)
         *next_ms = 1;

@@ -126,7 +126,8 @@ static int check_ids(const kvlazy_params *params, kvl_log *log)
 static int check_values(const kvlazy_params *p, kvl_log *log)
 {
     uint32_t one_way = KVLAZY_COMMIT_AHEAD | KVLAZY_NO_COMMIT_AHEAD;
-    uint32_t known = KVLAZY_SHRINK_AT_INIT | KVLAZY_DONTFORK | KVLAZY_HUGE_PAGES | KVLAZY_CELLS_ANY_THREAD | one_way;
+    uint32_t known = KVLAZY_SHRINK_AT_INIT | KVLAZY_DONTFORK | KVLAZY_HUGE_PAGES | KVLAZY_CELLS_ANY_THREAD | one_way |
+                     KVLAZY_UBATCH_AHEAD;
 
     if (p->kv_size < 1 || p->kv_size > INT32_MAX)
         return kvl_params_refuse(log, KVLAZY_EINVAL, "kv_size", p->kv_size, "must be 1 to 2147483647 cells");

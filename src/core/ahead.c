@@ -4,8 +4,16 @@
 #include "core/budget.h"
 #include "core/clock.h"
 #include "core/limits.h"
+#include "core/lock.h"
 
-enum { AHEAD_CELLS = 32, AHEAD_BYTES = 4 << 20, PAGE_CELLS = 16 };
+enum {
+    AHEAD_CELLS = 32,
+    AHEAD_BYTES = 4 << 20,
+    PAGE_CELLS = 16,
+    NEXT_BYTES = 1 << 20, /* of the next ubatch that one piece makes present: a millisecond or less */
+};
+
+/* ------------------------------------------------------------------------------------------- steady decode */
 
 /* A cell may be a block of tokens, or have rows of many pages: then fewer of them are worth the memory, or none. */
 static uint32_t most_ahead(const kvl_geometry *geometry)
@@ -59,15 +67,101 @@ bool kvl_ahead_reach(kvlazy_cache *c, kvl_run *run, uint32_t n_run)
     return n_ahead > 0;
 }
 
-bool kvl_ahead_touch(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
+/* The gathered pages may become touched: no limit speaks against it. */
+static bool may_touch(kvlazy_cache *c)
 {
-    if (kvl_has_limited_twin(c) || kvl_rows_want(&c->rows, run, n_run) || /* the exact plan was checked against it */
-        !kvl_limits_take(c, kvl_rows_touched(&c->rows) + kvl_rows_gathered(&c->rows)) ||
-        kvl_rows_touch(&c->rows, run, n_run))
-        return false;
+    return !kvl_has_limited_twin(c) && /* the exact plan was checked against it */
+           kvl_limits_take(c, kvl_rows_touched(&c->rows) + kvl_rows_gathered(&c->rows));
+}
+
+/* Cells that hold a token stay as they are. */
+static void note_ahead(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
+{
     uint64_t now_ms = kvl_now(c);
+
     for (uint32_t i = 0; i < n_run; i++)
         kvl_cells_ahead(&c->stream[run[i].stream].cells, run[i].begin, run[i].end, now_ms);
     kvl_note_fallow(c, now_ms);
+}
+
+bool kvl_ahead_touch(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
+{
+    if (kvl_rows_want(&c->rows, run, n_run) || !may_touch(c) || kvl_rows_touch(&c->rows, run, n_run))
+        return false;
+    note_ahead(c, run, n_run);
     return true;
+}
+
+/* ------------------------------------------------------------------------------------------- the next ubatch */
+
+void kvl_ahead_expect(kvlazy_cache *c, const kvl_plan_ubatch *applied)
+{
+    const kvl_plan_ubatch *next = applied + 1;
+    const kvl_group *group = c->group;
+
+    if (KVL_LIKELY(!(c->params.flags & KVLAZY_UBATCH_AHEAD) || !group->watcher))
+        return;
+    c->plan.ahead = (kvl_plan_ahead){0};
+    if (next == c->plan.ubatch + c->plan.n_ubatch || next->applied)
+        return;
+    kvl_adopt(c);
+    if (!group->watcher) /* its thread is not in this process */
+        return;
+    c->plan.ahead = (kvl_plan_ahead){.token = next->token_begin, .token_end = next->token_end};
+    group->watcher->wake(group->watcher->ctx, 0);
+}
+
+/* Tokens whose rows in one tensor are a piece. */
+static uint32_t piece_tokens(const kvl_geometry *g)
+{
+    return (uint32_t)kvl_min(kvl_max(NEXT_BYTES * g->n_host / kvl_max(g->cell_bytes, 1), 1), UINT32_MAX);
+}
+
+/* Some tokens in one tensor. Returns how many pages were made present; UINT64_MAX: there is no room for them. */
+static uint64_t make_present(kvlazy_cache *c, uint32_t tensor, uint32_t token, uint32_t token_end)
+{
+    kvl_plan *p = &c->plan;
+    uint32_t n_run = kvl_plan_runs(p, token, token_end);
+
+    if (kvl_rows_want_tensor(&c->rows, &c->rows.geometry.tensor[tensor], p->run, n_run))
+        return UINT64_MAX;
+    uint64_t n_page = kvl_rows_gathered(&c->rows);
+    if (!n_page)
+        return 0;
+    if (!may_touch(c) || kvl_rows_make_present(&c->rows, p->run, n_run))
+        return UINT64_MAX;
+    note_ahead(c, p->run, n_run);
+    return n_page;
+}
+
+/* Returns whether the ubatch needs more. Its pages are the plan's, and what is not made present here apply touches. */
+static bool next_piece(kvlazy_cache *c)
+{
+    const kvl_geometry *g = &c->rows.geometry;
+    kvl_plan_ahead *at = &c->plan.ahead;
+    uint64_t n_left = kvl_max(NEXT_BYTES / g->page_bytes, 1);
+
+    if (c->plan.batch != c->group->n_opened)
+        return false;
+    while (at->token < at->token_end && n_left) {
+        uint32_t end = (uint32_t)kvl_min((uint64_t)at->token + piece_tokens(g), at->token_end);
+        uint64_t n_page = g->n_host ? make_present(c, at->tensor, at->token, end) : UINT64_MAX;
+
+        if (n_page == UINT64_MAX) {
+            *at = (kvl_plan_ahead){0};
+            return false;
+        }
+        n_left -= kvl_min(n_left, n_page);
+        if (++at->tensor == g->n_host)
+            *at = (kvl_plan_ahead){.token = end, .token_end = at->token_end};
+    }
+    return at->token < at->token_end;
+}
+
+bool kvl_ahead_piece(kvl_group *group)
+{
+    for (kvlazy_cache *m = group->first; m; m = m->next)
+        if (next_piece(m))
+            return true;
+    return false;
 }

@@ -128,11 +128,13 @@ int kvl_apply(kvlazy_cache *c, const kvlazy_slot *slot, const kvlazy_ubatch *uba
         status = kvl_plan_reserve_cells(c, b->token_begin, b->token_end);
     if (!status)
         status = touch_rows(c, b);
-    if (status)
+    if (status) {
         kvl_count_refusal(&c->counts, status);
-    else
-        record(c, b, ubatch);
-    return status;
+        return status;
+    }
+    record(c, b, ubatch);
+    kvl_ahead_expect(c, b);
+    return KVLAZY_OK;
 }
 
 /* ------------------------------------------------------------------------------------------- undo */

@@ -90,10 +90,9 @@ static bool is_open(const kvlazy_params *p, kvl_page page)
 
 bool kvl_paging_commits_ahead(const kvlazy_params *p, kvl_page page, kvl_pacer *pacer)
 {
-    uint32_t never = KVLAZY_HOST_NUMA | KVLAZY_HOST_LOCKED | KVLAZY_HOST_FAULTS;
     kvl_pace pace;
 
-    if ((p->flags & KVLAZY_NO_COMMIT_AHEAD) || (kvl_host_traits(p->mem) & never))
+    if ((p->flags & KVLAZY_NO_COMMIT_AHEAD) || !kvl_host_commits(p->mem))
         return false;
     if (!is_open(p, page) || !kvl_pace_try(p->mem, page, &pace))
         return true;

@@ -34,6 +34,12 @@ typedef struct kvl_oldest {
     uint32_t at;
 } kvl_oldest;
 
+/* Of the ubatch whose pages are made present while the one before it is computed: the tokens, and the tensor, that are
+ * next. token == token_end: there is nothing to do. */
+typedef struct kvl_plan_ahead {
+    uint32_t token, token_end, tensor;
+} kvl_plan_ahead;
+
 typedef struct kvl_plan {
     uint64_t batch;   /* group.n_opened of the batch that it is for */
     uint64_t entered; /* group.n_entered of the call that made it, and room for it */
@@ -49,6 +55,7 @@ typedef struct kvl_plan {
     kvlazy_seq_id *order;                /* [n_seq_max] scratch of prepare: the sequences of the batch */
     kvl_oldest *oldest;                  /* [n_seq_max] scratch of window, each stream's sequences together */
     uint32_t *last_run;        /* [n_stream], 0: while runs are gathered, 1 + the number of the newest of each stream */
+    kvl_plan_ahead ahead;
     kvlazy_seq_id refused_seq; /* whose token the last prepare refused; -1: none */
     bool restores;             /* sequences without tokens get theirs back: any positions, in any order */
 } kvl_plan;

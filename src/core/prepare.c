@@ -275,6 +275,7 @@ int kvl_prepare(kvlazy_cache *c, const kvlazy_ubatch *ubatch, uint32_t n_ubatch,
 
     p->refused_seq = -1;
     p->n_ubatch = 0;
+    p->ahead = (kvl_plan_ahead){0};
     p->restores = restores;
     kvl_limits_settle(c); /* a plan that is replaced needs nothing of the limits any more */
     int status = ubatch && n_ubatch && slots ? make_plan(c, ubatch, n_ubatch) : KVLAZY_EINVAL;
