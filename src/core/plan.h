@@ -54,7 +54,7 @@ typedef struct kvl_plan {
     kvl_run *run;                        /* [cap_token], scratch */
     kvlazy_seq_id *order;                /* [n_seq_max] scratch of prepare: the sequences of the batch */
     kvl_oldest *oldest;                  /* [n_seq_max] scratch of window, each stream's sequences together */
-    uint32_t *last_run;        /* [n_stream], 0: while runs are gathered, 1 + the number of the newest of each stream */
+    uint32_t *last_run; /* [n_stream], 0: while runs are gathered, 1 + the number of the newest of each stream */
     kvl_plan_ahead ahead;
     kvlazy_seq_id refused_seq; /* whose token the last prepare refused; -1: none */
     bool restores;             /* sequences without tokens get theirs back: any positions, in any order */
