@@ -42,6 +42,7 @@ struct bench_config {
     uint64_t budget_bytes;           /* the same */
     uint64_t page_bytes;             /* the same; 0: what the library takes */
     uint64_t warm_bytes;             /* the same */
+    uint32_t block_tokens;           /* of the prefix store, as in kvlazy_store_params */
     uint32_t poll_ms;                /* between two polls; 0: when the last one said; BENCH_POLL_NEVER */
     const struct bench_fleet *fleet; /* NULL: one server by itself */
 };

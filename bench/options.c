@@ -59,6 +59,7 @@ static const char help_options[] =
     "  --shrink tails|whole|keep  what idle conversations lose (tails)\n"
     "  --keep N          positions that are never evicted (0)\n"
     "  --warm MIB        free pages that stay for the next prompt (0)\n"
+    "  --block N         tokens of a block of kvlazy+store, 16 to 256 (64)\n"
     "  --budget MIB      ceiling for touched memory (0: none). What is refused then drops the slot that has rested\n"
     "                    longest and is tried again\n"
     "  --page-bytes KIB  pages of that size, if the host grants them (the host's own; 0: what the library takes)\n"
@@ -66,66 +67,58 @@ static const char help_options[] =
     "\n";
 
 static const char help_words[] =
-    "Requests wait for a slot; the one that has rested longest takes the next. Contexts are cut to kv-size - 1100.\n"
-    "A slot keeps what it holds until its next request, which reuses what is left of the tokens they share. Where the\n"
+    "Requests wait for a slot; the one that has rested longest takes the next. Contexts are cut to kv-size - 1100. A\n"
+    "slot keeps what it holds until its next request, which reuses what is left of the tokens they share. Where the\n"
     "trace has hash_ids, a slot that had at least half of the prompt goes before one that has rested longer.\n"
     "\n"
     "Columns: average, peak and end are resident MiB (end: after two idle times of silence). \"first token\" is the\n"
-    "memory work before it, per request: wall time of all calls to the policy from the request's begin to the end\n"
-    "of its prefill, page faults, clearing and the row writes themselves included, waiting and create left out.\n"
-    "\"recomputed\" counts tokens of prompts that some slot computed before and that were computed again, "
-    "\"prefilled\"\n"
-    "is the part of all tokens of prompts that was computed. The store of kvlazy+store is in memory and saves whole\n"
-    "blocks of 64 tokens of every request, its answer with it.\n"
+    "memory work before it, per request: wall time of all calls to the policy from the request's begin to the end of\n"
+    "its prefill, page faults, clearing and the row writes themselves included, waiting and create left out.\n"
+    "\"recomputed\" counts tokens of prompts that some slot computed before and that were computed again,\n"
+    "\"prefilled\" is the part of all tokens of prompts that was computed. The store of kvlazy+store is in memory and "
+    "saves the\n"
+    "whole blocks of a request and its answer.\n"
     "\n"
     "cells: what the operations on cells cost beside a baseline of sets and maps per cell (ordered trees), what a\n"
-    "mask costs beside memset of its bytes, and the bytes of metadata a cell; nothing else is measured then.\n"
+    "mask costs beside memset of its bytes, and the bytes of metadata a cell.\n"
     "\n"
     "tensors: what layouts of K and V (f16, q8_0, q4_0, V transposed) keep resident beside the pages of their rows,\n"
     "what fresh pages cost a prefill and decode, committed ahead and by faults, what giving back costs beside one\n"
-    "madvise, and what an engine keeps that appends above a hole or writes rows that it did not touch; nothing else is "
-    "measured then. Ratios of times are of medians, the ways taken in turn.\n"
+    "madvise, and what an engine keeps that appends above a hole or writes rows that it did not touch. Ratios of\n"
+    "times are of medians, the ways taken in turn.\n"
     "\n"
-    "idle: what the idle side gives back, when, and at what price for the hooks: memory after many short requests, "
-    "time\n"
-    "from the last token to memory back, what a hook waits that comes into a release or a compaction, system calls of "
-    "a\n"
-    "load that swings, and budgets across caches under threads; nothing else is measured then.\n"
+    "idle: what the idle side gives back, when, and at what price for the hooks: memory after many short requests,\n"
+    "time from the last token to memory back, what a hook waits that comes into a release or a compaction, system\n"
+    "calls of a load that swings, and budgets across caches under threads.\n"
     "\n"
-    "scale: what many sequences, shared prefixes, full windows, streams and layers cost, as the ratio of two sizes "
-    "four\n"
-    "apart, and the bytes of the library's own bookkeeping; nothing else is measured then.\n"
+    "scale: what many sequences, shared prefixes, full windows, streams and layers cost, as the ratio of two sizes\n"
+    "four apart, and the bytes of the library's own bookkeeping.\n"
     "\n"
-    "state: what a conversation costs that is written out and read back, beside memcpy of its bytes into pages as "
-    "fresh\n"
-    "and beside a plain write to a file, of --state MiB of rows (1024); what a hook waits meanwhile, whether anything "
-    "else\n"
-    "changes, and whether the reference engine goes on with the same bits; nothing else is measured then.\n"
+    "state: what a conversation costs that is written out and read back, beside memcpy of its bytes into pages as\n"
+    "fresh and beside a plain write to a file, of --state MiB of rows (1024); what a hook waits meanwhile, whether\n"
+    "anything else changes, and whether the reference engine goes on with the same bits.\n"
     "\n"
     "store: what a prefix costs that is saved to a directory and loaded, cold, beside a plain write that is flushed\n"
     "and a plain read, of --store MiB of rows (1024); what a hook waits meanwhile, what stays in the page cache, how\n"
-    "long a directory of 10,000 blobs takes to open, and whether the reference engine goes on with the same bits;\n"
-    "nothing else is measured then.\n"
+    "long a directory of 10,000 blobs takes to open, and whether the reference engine goes on with the same bits.\n"
     "\n"
-    "fleet: four engine processes, each with a cache of its own (2 slots of 16384 cells, 4 layers of rows of 256 "
-    "bytes,\n"
-    "whatever the options say), one Redis server on a Unix socket, which the bench starts and ends. The requests of a\n"
-    "trace with hash_ids are dealt out to them at random, always in the same way: the part of all tokens of prompts "
-    "that\n"
-    "is computed, with the server in common, with a store for each alone, and without one. And what saving and "
-    "loading\n"
-    "cost through the server, beside hiredis alone with the same bytes, of --store MiB of rows (256); what calls take "
-    "of\n"
-    "which the server hangs; and how many rows were wrong in all of it; nothing else is measured then.\n"
+    "fleet: four engine processes, each with a cache of its own (2 slots of 16384 cells, 4 layers of rows of 256\n"
+    "bytes, whatever the options say), one Redis server on a Unix socket, which the bench starts and ends. The\n"
+    "requests of a trace with hash_ids are dealt out to them at random, always in the same way: the part of all\n"
+    "tokens of prompts that is computed, with the server in common, with a store for each alone, and without one. And\n"
+    "what saving and loading cost through the server, beside hiredis alone with the same bytes, of --store MiB of\n"
+    "rows (256); what calls take of which the server hangs; and how many rows were wrong in all of it.\n"
     "\n"
-    "pages: what pages of 64 KiB cost, keep and give back beside those of 4 KiB, where the host grants them; nothing\n"
-    "else is measured then. --set-folios (root) switches them on for the run and puts the setting back, also when the\n"
-    "run is interrupted. For one figure a process takes all free memory for some seconds.\n"
+    "pages: what pages of 64 KiB cost, keep and give back beside those of 4 KiB, where the host grants them.\n"
+    "--set-folios (root) switches them on for the run and puts the setting back, also when the run is interrupted. For "
+    "one\n"
+    "figure a process takes all free memory for some seconds.\n"
     "\n"
-    "The micro figures are of the default geometry whatever the options say.\n"
-    "Public traces of this form: Azure LLM inference traces 2023, AzurePublicDataset, CC-BY 4.0\n"
-    "(Patel et al., Splitwise, ISCA 2024); Mooncake traces, kvcache-ai/Mooncake, Apache-2.0 (Qin et al., FAST 2025),\n"
-    "their hash_ids as one column. Exit: 0; 1 when something failed; 2 for a bad option or trace.\n";
+    "With the name of a part nothing else is measured. The micro figures are of the default geometry whatever the\n"
+    "options say.\n"
+    "Public traces of this form: Azure LLM inference traces 2023, AzurePublicDataset, CC-BY 4.0 (Patel\n"
+    "et al., Splitwise, ISCA 2024); Mooncake traces, kvcache-ai/Mooncake, Apache-2.0 (Qin et al., FAST 2025), their\n"
+    "hash_ids as one column. Exit: 0; 1 when something failed; 2 for a bad option or trace.\n";
 
 void bench_config_default(struct bench_config *config)
 {
@@ -146,6 +139,7 @@ void bench_config_default(struct bench_config *config)
         .decode_per_s = 30,
         .shrink = KVLAZY_SHRINK_TAILS,
         .page_bytes = bench_page_bytes(),
+        .block_tokens = 64,
     };
 }
 
@@ -173,6 +167,7 @@ enum {
     OPTION_SHRINK,
     OPTION_KEEP,
     OPTION_WARM,
+    OPTION_BLOCK,
     OPTION_BUDGET,
     OPTION_POLL,
     OPTION_PAGE_BYTES,
@@ -205,6 +200,7 @@ static const struct option options[] = {
     {"shrink", required_argument, NULL, OPTION_SHRINK},
     {"keep", required_argument, NULL, OPTION_KEEP},
     {"warm", required_argument, NULL, OPTION_WARM},
+    {"block", required_argument, NULL, OPTION_BLOCK},
     {"budget", required_argument, NULL, OPTION_BUDGET},
     {"poll", required_argument, NULL, OPTION_POLL},
     {"page-bytes", required_argument, NULL, OPTION_PAGE_BYTES},
@@ -352,6 +348,9 @@ static void read_option(struct bench_config *config, int option, const char *tex
         break;
     case OPTION_WARM:
         config->warm_bytes = (uint64_t)read_number(option, text, 0, 1 << 24) << 20;
+        break;
+    case OPTION_BLOCK:
+        config->block_tokens = read_number(option, text, 16, 256);
         break;
     case OPTION_KEEP:
         config->keep_tokens = read_number(option, text, 0, 16 << 20);

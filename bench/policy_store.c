@@ -13,7 +13,7 @@
 
 #include <bsd/stdlib.h>
 
-enum { BLOCK_TOKENS = 64, NO_HURRY_MS = 600000 };
+enum { NO_HURRY_MS = 600000 };
 
 /* What a slot holds. */
 struct kept {
@@ -74,13 +74,13 @@ static int digests_grow(struct digests *set)
     return 0;
 }
 
-static int digests_note(struct digests *set, const int32_t *token, uint32_t n)
+static int digests_note(struct digests *set, const int32_t *token, uint32_t n, uint32_t block)
 {
     uint64_t digest = UINT64_C(14695981039346656037);
-    for (uint32_t i = 0; i < n / BLOCK_TOKENS * BLOCK_TOKENS; i++) {
+    for (uint32_t i = 0; i < n / block * block; i++) {
         digest = (digest ^ (uint32_t)token[i]) * UINT64_C(1099511628211);
         digest ^= digest >> 29;
-        if ((i + 1) % BLOCK_TOKENS != 0) {
+        if ((i + 1) % block != 0) {
             continue;
         }
         if (2 * set->n >= set->room && digests_grow(set) != 0) {
@@ -114,7 +114,7 @@ static int open_store(struct policy_state *state)
         return -1;
     }
     kvlazy_store_params params = {
-        .struct_size = sizeof(params), .ops = &ops, .block_tokens = BLOCK_TOKENS, .min_tokens = 1};
+        .struct_size = sizeof(params), .ops = &ops, .block_tokens = state->config->block_tokens, .min_tokens = 1};
     int status = kvlazy_store_create(&params, &state->store);
     if (status != KVLAZY_OK) {
         ops.destroy(ops.ctx);
@@ -189,21 +189,21 @@ static int save(struct policy_state *state, uint32_t slot)
 {
     struct kept *here = &state->kept[slot];
     kvlazy_prompt prompt = {.struct_size = sizeof(prompt), .token = here->token, .n_token = here->n};
-    uint32_t n_saved = 0;
+    uint32_t n_saved = 0, block = state->config->block_tokens;
     take_turn(state);
     int status = kvlazy_store_save(state->store, bench_kvlazy_cache(state->lazy), (kvlazy_seq_id)slot, &prompt,
                                    NO_HURRY_MS, &n_saved);
     kvlazy_pos last = kvlazy_seq_pos_max(bench_kvlazy_cache(state->lazy), (kvlazy_seq_id)slot);
     uint32_t n_left = last < 0 ? 0 : (uint32_t)last + 1; /* what was evicted can be saved no more */
     uint32_t n_most = n_left < here->n ? n_left : here->n;
-    here->waits = status == KVLAZY_OK && n_saved < n_most / BLOCK_TOKENS * BLOCK_TOKENS;
+    here->waits = status == KVLAZY_OK && n_saved < n_most / block * block;
     return is_served(status) ? 0 : library_error("kvlazy_store_save", status);
 }
 
 static int store_finish(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n)
 {
     state->kept[slot] = (struct kept){.token = token, .n = n};
-    return digests_note(&state->seen, token, n) == 0 ? save(state, slot) : -1;
+    return digests_note(&state->seen, token, n, state->config->block_tokens) == 0 ? save(state, slot) : -1;
 }
 
 static int store_poll(struct policy_state *state, uint64_t *next_ms)
@@ -224,7 +224,8 @@ static int store_resident(struct policy_state *state, uint64_t *bytes)
 static void store_stored(struct policy_state *state, struct policy_stored *stored)
 {
     kvlazy_store_info info = {.struct_size = sizeof(info)};
-    uint64_t block_bytes = (uint64_t)BLOCK_TOKENS * bench_tensors(state->config) * state->config->row_bytes;
+    const struct bench_config *config = state->config;
+    uint64_t block_bytes = (uint64_t)config->block_tokens * bench_tensors(config) * config->row_bytes;
     if (kvlazy_store_stats(state->store, &info) == KVLAZY_OK) {
         *stored = (struct policy_stored){.written_bytes = info.written_bytes,
                                          .read_bytes = info.read_bytes,
