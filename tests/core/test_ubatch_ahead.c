@@ -80,8 +80,7 @@ static int prepare(struct bed *bed, struct batch *b, kvlazy_seq_id seq, uint32_t
         b->seq[i] = seq;
     }
     for (uint32_t u = 0; u < N_UBATCH; u++)
-        b->ubatch[u] =
-            (kvlazy_ubatch){.n_token = n_token, .pos = b->pos + u * n_token, .seq = b->seq + u * n_token};
+        b->ubatch[u] = (kvlazy_ubatch){.n_token = n_token, .pos = b->pos + u * n_token, .seq = b->seq + u * n_token};
     return kvlazy_prepare(bed->cache, b->ubatch, N_UBATCH, bed->slot);
 }
 
@@ -364,6 +363,83 @@ static void a_host_that_refuses_costs_the_ubatch_nothing(void **state)
     }
 }
 
+/* ---- anything between two ubatches ---- */
+
+static uint32_t one_of(uint32_t n)
+{
+    static uint64_t random = 1;
+
+    random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(random >> 33) % n;
+}
+
+static void come_a_little(struct bed *bed)
+{
+    uint64_t next_ms;
+
+    for (uint32_t n = one_of(4); n; n--)
+        expect(kvl_poll(bed->cache, true, &next_ms), KVLAZY_EBUSY);
+}
+
+/* Other sequences may lose tokens or be copied; the batch's own stay as they are. */
+static void call_between(struct bed *bed, kvlazy_seq_id seq)
+{
+    kvlazy_seq_id other = (seq + 1 + (kvlazy_seq_id)one_of(3)) % 4, third = (seq + 1) % 4;
+    kvlazy_pos max = kvlazy_seq_pos_max(bed->cache, other);
+
+    if (max >= 0 && one_of(2))
+        bed_rm(bed, other, (kvlazy_pos)one_of((uint32_t)max + 1), -1);
+    else if (max >= 0 && other != third && kvlazy_seq_pos_max(bed->cache, third) < 0)
+        bed_cp(bed, other, third, -1, -1);
+}
+
+static void one_batch(struct bed *bed)
+{
+    static struct batch b;
+    kvlazy_seq_id seq = (kvlazy_seq_id)one_of(4);
+
+    ok(kvlazy_init_batch(bed->cache));
+    int status = prepare(bed, &b, seq, 1 + one_of(40));
+    for (uint32_t u = 0; !status && u < N_UBATCH && one_of(12); u++) {
+        apply(bed, &b, u);
+        come_a_little(bed);
+        if (one_of(3) == 0)
+            call_between(bed, seq);
+        come_a_little(bed);
+        if (one_of(4) == 0)
+            bed_sound(bed);
+    }
+    ok(kvlazy_end_batch(bed->cache));
+    assert_true(!status || status == KVLAZY_ENOSLOT || status == KVLAZY_EBUDGET);
+    if (status)
+        bed_rm(bed, seq, -1, -1);
+}
+
+static void random_worlds(void **state)
+{
+    (void)state;
+    for (uint32_t world = 0; world < 12; world++) {
+        struct bed *bed = bed_new(world & 1 ? PAGE : 4 * PAGE);
+
+        bed->params.flags = KVLAZY_UBATCH_AHEAD | (world % 5 == 4 ? KVLAZY_NO_COMMIT_AHEAD : 0u);
+        bed->params.kv_size_initial = world & 2 ? 60 : 0;
+        bed->params.n_stream = world & 4 ? bed->params.n_seq_max : 1;
+        bed->params.budget_bytes = world % 3 ? 0 : 200 * 4 * PAGE;
+        bed_layer(bed, 1000, 600, world & 8 ? 300 : 0);
+        bed_layer(bed, 24, 0, 0);
+        open_watched(bed);
+        for (int i = 0; i < 120; i++) {
+            one_batch(bed);
+            if (one_of(6) == 0)
+                bed_settle(bed);
+            bed_sound(bed);
+        }
+        bed_clear(bed, true);
+        bed_sound_released(bed);
+        bed_teardown((void **)&bed);
+    }
+}
+
 /* ---- a reaper's thread ---- */
 
 static void nap(void)
@@ -408,6 +484,7 @@ int main(void)
         BED_TEST(within_the_budget),
         BED_TEST(what_is_not_used_goes_back),
         BED_TEST(a_host_that_refuses_costs_the_ubatch_nothing),
+        cmocka_unit_test(random_worlds),
         BED_TEST(by_a_reaper),
     };
 
