@@ -595,5 +595,6 @@ int main(void)
         print_message("there is no redis-server here\n");
         return 77;
     }
+    stop_clocks(); /* how long a server may take is test_store_redis_down.c's */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -393,6 +393,7 @@ static void replies_come_in_pieces(void **state)
     struct redis_rig *r = *state;
     char path[300];
 
+    stop_clocks();
     start_server(r, NULL);
     snprintf(path, sizeof path, "%s/pieces", r->dir);
     r->params.socket = path;
@@ -417,6 +418,7 @@ static void replies_come_in_pieces(void **state)
         assert_int_equal(end_of_child(pid), 1000 + SIGKILL);
         close(relays.sock);
     }
+    start_clocks();
     r->params.socket = r->socket;
 }
 
@@ -442,6 +444,7 @@ static void foreign_strings_of_any_size(void **state)
 
     assert_true(text && data);
     memset(text, '1', 3 * MIB);
+    stop_clocks();
     start_server(r, NULL);
     open_redis(r);
     assert_int_equal(put_blob(&r->ops, 2, MIB), 0);
@@ -460,6 +463,7 @@ static void foreign_strings_of_any_size(void **state)
     assert_in_range(ask_server(r, "CLIENT ID"), id + 1, id + 2 * (long long)(N_OF(size) * N_OF(size)) + 1);
     free(text);
     free(data);
+    start_clocks();
 }
 
 /* ---- a host that does not answer ---- */

@@ -201,14 +201,30 @@ int n_said(struct redis_rig *r, const char *text)
 /* ---- time ---- */
 
 int64_t passed_ms;
+static bool clocks_stand;
+static struct timespec stopped_at[2]; /* CLOCK_REALTIME, CLOCK_MONOTONIC */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *t);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
+
+void stop_clocks(void)
+{
+    for (clockid_t clock = CLOCK_REALTIME; clock <= CLOCK_MONOTONIC; clock++)
+        __real_clock_gettime(clock, &stopped_at[clock]);
+    clocks_stand = true;
+}
+
+void start_clocks(void)
+{
+    clocks_stand = false;
+}
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 {
     int answer = __real_clock_gettime(clock, t);
 
+    if (clocks_stand && clock <= CLOCK_MONOTONIC)
+        *t = stopped_at[clock];
     t->tv_sec += passed_ms / 1000;
     t->tv_nsec += passed_ms % 1000 * 1000000;
     t->tv_sec += t->tv_nsec / 1000000000;
