@@ -138,7 +138,7 @@ static bool is_right(const struct side *s, const unsigned char *blob, size_t n, 
     size_t sum_at = part_at(s->n_part);
     uint64_t sum, row_bytes, offset;
 
-    if (n < s->bytes || memcmp(blob, want, part_at(0)) != 0)
+    if (n != s->bytes || memcmp(blob, want, part_at(0)) != 0)
         return false;
     for (uint32_t i = 0; i < s->n_part; i++) {
         memcpy(&sum, blob + part_at(i) + 24, sizeof sum);
