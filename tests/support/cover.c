@@ -49,6 +49,7 @@ uint64_t cover_with(struct rig *rig, uint32_t n, const uint32_t *stream, const u
 
         if (!rig->params.cell_ops) /* else the engine's cells are for the test to look at */
             ok(kvlazy_cells(rig->cache, s, &view));
+        assert_true(view.n_cell <= rig->kv_size);
         for (uint32_t c = 0; c < view.n_cell; c++)
             if (view.pos[c] >= 0)
                 pages_add(rig, &pages, s, c);
