@@ -3,10 +3,10 @@
 #include "core/limits.h"
 #include "core/clock.h"
 
-enum {
-    LOOK_MS = 100,        /* an older look at the machine does not count */
-    LOOK_BYTES = 4 << 20, /* nor does one since which so much was taken: fresh pages cost far more than a look */
-};
+/* An older look at the machine does not count, nor does one since which much was taken, since fresh pages cost far more
+ * than a look: LOOK_BYTES, and one part in LOOK_PART of what it saw. Others would have to take all other parts within
+ * LOOK_MS. */
+enum { LOOK_MS = 100, LOOK_BYTES = 4 << 20, LOOK_PART = 64 };
 
 static bool within_budget(const kvlazy_cache *c, uint64_t n_page)
 {
@@ -48,13 +48,14 @@ static uint64_t bytes_left(const kvl_limits *limits, const kvl_rows *rows)
     return limits->look_bytes - kvl_min(limits->look_bytes, bytes_used(limits, rows));
 }
 
-/* The look says little any more: with these bytes, more than LOOK_BYTES were taken or promised since. */
+/* The look says little any more: with these bytes, too much was taken or promised since. */
 static bool is_far_from_look(const kvl_limits *limits, const kvl_rows *rows, uint64_t bytes)
 {
+    int64_t most = (int64_t)kvl_max(LOOK_BYTES, kvl_min(limits->look_bytes, INT64_MAX) / LOOK_PART);
     int64_t more =
         (int64_t)(kvl_rows_counted(rows, KVLAZY_COUNT_PROMISED) - limits->look_promised) + taken_since(limits, rows);
 
-    return bytes > LOOK_BYTES || more + (int64_t)bytes > LOOK_BYTES;
+    return bytes > (uint64_t)most || more + (int64_t)bytes > most;
 }
 
 /* What was seen last counts while it is young: a refusal stands until then, unless some cache gave pages back since;

@@ -338,6 +338,25 @@ static void many_pages_are_worth_a_look(void **state)
     expect(take(f, 0, 3), KVLAZY_EBUDGET);
 }
 
+/* Where much is left, a 64th of it is taken before another look; where little is, 4 MiB. */
+static void a_look_goes_as_far_as_there_is_room(void **state)
+{
+    static const uint32_t left_mib[] = {64, 256, 512, 2048}, most_mib[] = {4, 4, 8, 32};
+    struct fleet *f = *state;
+
+    add(f, NULL, 1, 0);
+    for (int i = 0; i < 4; i++) {
+        machine.total_bytes = left_mib[i] * MIB + f->r->fake.committed_bytes;
+        others_have(0);
+        f->r->fake.now += 100; /* the next take looks */
+        machine.n_read = 0;
+        uint32_t n = 0;
+        for (; n < 64 && machine.n_read < 2; n++)
+            ok(take(f, 0, 1));
+        assert_int_equal(n, most_mib[i] + 1);
+    }
+}
+
 /* Naive: each of two linked caches fits alone, and together they do not. */
 static void linked_caches_count_together(void **state)
 {
@@ -579,6 +598,7 @@ int main(void)
         RIG_TEST(what_went_back_must_be_asked_for_again),
         FLEET_TEST(an_old_look_does_not_count),
         FLEET_TEST(many_pages_are_worth_a_look),
+        FLEET_TEST(a_look_goes_as_far_as_there_is_room),
         FLEET_TEST(linked_caches_count_together),
         FLEET_TEST(linked_caches_give_free_pages),
         FLEET_TEST(linked_caches_of_a_host_without_sums),
