@@ -124,10 +124,10 @@ void bench_rows_write(const struct bench_rows *rows, uint32_t n_tensor, uint32_t
 }
 
 /* The row of a token is the same in every stream, since it may have been computed in another one. */
-void bench_rows_write_tokens(const struct bench_rows *rows, uint32_t n_tensor, uint32_t stream, const uint32_t *cell,
-                             const int32_t *token, uint32_t n)
+void bench_rows_write_tokens(const struct bench_rows *rows, uint32_t tensor, uint32_t tensor_end, uint32_t stream,
+                             const uint32_t *cell, const int32_t *token, uint32_t n)
 {
-    for (uint32_t t = 0; t < n_tensor; t++) {
+    for (uint32_t t = tensor; t < tensor_end; t++) {
         unsigned char *base = rows[t].data + stream * rows[t].stream_stride;
         for (uint32_t i = 0; i < n; i++) {
             memset(base + cell[i] * rows[t].row_bytes, row_byte(0, t, (uint32_t)token[i]), rows[t].row_bytes);

@@ -34,8 +34,9 @@ struct policy {
                  uint32_t *kept);
     /* One engine step: a batch of n tokens at positions pos, pos + 1, …; their rows are written. */
     int (*step)(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t pos, uint32_t n);
-    /* The engine computes what the last step of a prompt put there. Not timed. NULL: in no time. */
-    void (*compute)(struct policy_state *state);
+    /* The engine computes what the last step of a prompt put there. *memory_ns says how long of it was memory work,
+     * where rows are written layer by layer; the rest is not timed. NULL: in no time. */
+    int (*compute)(struct policy_state *state, uint64_t *memory_ns);
     /* Are the rows of positions 0 … n-1 of a slot what was written? Not timed. NULL: it has no rows. */
     int (*verify)(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n);
     /* The request in a slot ended; n tokens are there. NULL: nothing is to be done then. */

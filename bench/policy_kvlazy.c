@@ -182,7 +182,7 @@ static int lazy_step(struct policy_state *state, uint32_t slot, const int32_t *t
     }
     status = kvlazy_apply_ubatch(state->cache, &place, &ubatch);
     if (status == KVLAZY_OK) {
-        bench_rows_write_tokens(state->rows, state->n_tensor, slot, place.cell, token + pos, n);
+        bench_rows_write_tokens(state->rows, 0, state->n_tensor, slot, place.cell, token + pos, n);
     }
     int ended = kvlazy_end_batch(state->cache);
     if (status != KVLAZY_OK) {

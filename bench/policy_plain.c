@@ -110,7 +110,7 @@ static int plain_step(struct policy_state *state, uint32_t slot, const int32_t *
     if (pos != here->held_cells || n > state->config->kv_size - pos) {
         return bench_error("a batch at position %u of a slot that holds %u", pos, here->held_cells);
     }
-    bench_rows_write_tokens(state->rows, state->n_tensor, slot, state->cell + pos, token + pos, n);
+    bench_rows_write_tokens(state->rows, 0, state->n_tensor, slot, state->cell + pos, token + pos, n);
     here->held_cells = pos + n;
     here->last_ms = state->last_ms = *state->now_us / 1000;
     return 0;

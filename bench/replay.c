@@ -217,9 +217,11 @@ static int replay_step(struct replay *replay, struct replay_slot *slot)
     }
     if (prefill) {
         replay->result->first_token_ns += bench_now_ns() - start_ns;
-        if (replay->policy->compute != NULL) {
-            replay->policy->compute(replay->state);
+        uint64_t memory_ns = 0;
+        if (replay->policy->compute != NULL && replay->policy->compute(replay->state, &memory_ns) != 0) {
+            return -1;
         }
+        replay->result->first_token_ns += memory_ns;
         replay->result->prefilled_tokens += n;
         replay->result->recomputed_tokens += tokens_note(&replay->book, slot->token + slot->pos, n);
     }

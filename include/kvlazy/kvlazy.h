@@ -232,7 +232,8 @@ KVLAZY_API int kvlazy_prepare_restore(kvlazy_cache *cache, const kvlazy_ubatch *
  *  - Pages that are not there yet are made present in one call for all tensors, so that writing does not fault.
  *  - While a stream decodes steadily, one token a batch, up to 32 cells more, of at most 4 MiB, are made ready.
  *    These count as touched, and go back like any free page.
- *  - With KVLAZY_UBATCH_AHEAD and a reaper, the pages of the next ubatch come while this one is computed (reaper.h).
+ *  - With KVLAZY_UBATCH_AHEAD and a reaper, a MiB or more of them is left to the reaper's thread, and the pages of the
+ *    next ubatch come while this one is computed (reaper.h).
  *  - Not so where faults are cheaper (n_writer of kvlazy_params), with KVLAZY_NO_COMMIT_AHEAD, on a host with several
  *    memory nodes (a page should belong to the thread that writes it), and where all memory is locked.
  *
@@ -302,7 +303,7 @@ enum {
     KVLAZY_NO_COMMIT_AHEAD = 1u << 3,  /* apply_ubatch leaves the first touch to the writing threads */
     KVLAZY_CELLS_ANY_THREAD = 1u << 4, /* the functions of cell_ops may be called on any thread (engine_cells.h) */
     KVLAZY_COMMIT_AHEAD = 1u << 5,     /* apply_ubatch makes pages present where the host can, cheaper or not */
-    KVLAZY_UBATCH_AHEAD = 1u << 6,     /* a reaper's thread makes the pages of the next ubatch present (reaper.h) */
+    KVLAZY_UBATCH_AHEAD = 1u << 6,     /* a reaper's thread makes pages present beside the engine (reaper.h) */
 };
 
 /** Levels of a log line. */

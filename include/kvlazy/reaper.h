@@ -18,12 +18,16 @@
  * their time, the free pages of caches that rest, and what idle conversations hold above kv_size_initial. An engine
  * that learns of pressure in another way says so by kvlazy_reaper_pressure().
  *
- * ONE UBATCH AHEAD. With KVLAZY_UBATCH_AHEAD, and as long as a batch is open, the thread also makes pages present:
- * while the engine computes a ubatch that was applied, those of the next one in the same prepare. It does so a MiB at a
- * time and gives way to hooks that wait; what it did not get to, apply_ubatch does as ever. It needs a core that is
- * idle meanwhile. The pages are those that prepare found room for, and count as touched; if their ubatch never comes
- * they go back like any free page. Not on hosts with several memory nodes or locked memory, nor beside linked caches
- * with a limit, nor for the engine's own cells.
+ * ONE UBATCH AHEAD. With KVLAZY_UBATCH_AHEAD, and as long as a batch is open, the thread also makes pages present while
+ * the engine computes a ubatch that was applied:
+ *  - Those of this ubatch, if apply_ubatch found a MiB or more of them missing: it leaves them to the thread then, and
+ *    what the engine writes before the thread came there faults. With KVLAZY_COMMIT_AHEAD apply_ubatch does them all.
+ *  - Those of the next ubatch in the same prepare. If it never comes, they go back like any free page. Not beside linked
+ *    caches with a limit.
+ *
+ * The thread goes tensor by tensor in the order of addresses, as layers are computed, a MiB at a time, and gives way to
+ * hooks that wait. It needs a core that is idle meanwhile. The pages are those that prepare found room for, and count as
+ * touched. Not on hosts with several memory nodes or locked memory, nor for the engine's own cells.
  *
  * CAVEATS.
  *  - on_evict and the log function are called on this thread too.

@@ -10,7 +10,7 @@ enum {
     AHEAD_CELLS = 32,
     AHEAD_BYTES = 4 << 20,
     PAGE_CELLS = 16,
-    NEXT_BYTES = 1 << 20, /* of the next ubatch that one piece makes present: a millisecond or less */
+    PIECE_BYTES = 1 << 20, /* that a watcher makes present at a time: a millisecond or less */
 };
 
 /* ------------------------------------------------------------------------------------------- steady decode */
@@ -92,70 +92,108 @@ bool kvl_ahead_touch(kvlazy_cache *c, const kvl_run *run, uint32_t n_run)
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------- the next ubatch */
+/* ------------------------------------------------------------------------------------------- beside the engine */
+
+/* The engine asked for it, and a watcher may come while it computes. */
+static bool is_asked_for(const kvlazy_cache *c)
+{
+    return KVL_UNLIKELY(c->params.flags & KVLAZY_UBATCH_AHEAD) && c->group->watcher && !kvl_is_bound_to_thread(c);
+}
+
+/* It is a call to the host that tells: the watcher's thread may be in another process. */
+static bool is_watched(kvlazy_cache *c)
+{
+    kvl_adopt(c);
+    return c->group->watcher;
+}
+
+bool kvl_ahead_leaves(kvlazy_cache *c)
+{
+    return is_asked_for(c) && !(c->params.flags & KVLAZY_COMMIT_AHEAD) &&
+           kvl_rows_gathered(&c->rows) * kvl_rows_page_bytes(&c->rows) >= PIECE_BYTES && is_watched(c);
+}
+
+/* Moves past ubatches whose pages are there. Returns whether one is left. */
+static bool has_more(kvl_plan *p)
+{
+    kvl_plan_ahead *at = &p->ahead;
+
+    while (at->ubatch < at->ubatch_end && p->ubatch[at->ubatch].applied && !p->ubatch[at->ubatch].left)
+        *at = (kvl_plan_ahead){.ubatch = at->ubatch + 1, .ubatch_end = at->ubatch_end};
+    return at->ubatch < at->ubatch_end;
+}
 
 void kvl_ahead_expect(kvlazy_cache *c, const kvl_plan_ubatch *applied)
 {
-    const kvl_plan_ubatch *next = applied + 1;
-    const kvl_group *group = c->group;
+    kvl_plan *p = &c->plan;
+    uint32_t now = (uint32_t)(applied - p->ubatch);
 
-    if (KVL_LIKELY(!(c->params.flags & KVLAZY_UBATCH_AHEAD) || !group->watcher))
+    if (!is_asked_for(c) || !c->rows.geometry.n_host)
         return;
-    c->plan.ahead = (kvl_plan_ahead){0};
-    if (next == c->plan.ubatch + c->plan.n_ubatch || next->applied)
-        return;
-    kvl_adopt(c);
-    if (!group->watcher) /* its thread is not in this process */
-        return;
-    c->plan.ahead = (kvl_plan_ahead){.token = next->token_begin, .token_end = next->token_end};
-    group->watcher->wake(group->watcher->ctx, 0);
+    if (p->ahead.ubatch < now)
+        p->ahead = (kvl_plan_ahead){.ubatch = now};
+    p->ahead.ubatch_end = (uint32_t)kvl_min((uint64_t)now + 2, p->n_ubatch);
+    if (has_more(p) && is_watched(c))
+        c->group->watcher->wake(c->group->watcher->ctx, 0);
 }
 
 /* Tokens whose rows in one tensor are a piece. */
 static uint32_t piece_tokens(const kvl_geometry *g)
 {
-    return (uint32_t)kvl_min(kvl_max(NEXT_BYTES * g->n_host / kvl_max(g->cell_bytes, 1), 1), UINT32_MAX);
+    return (uint32_t)kvl_min(kvl_max(PIECE_BYTES * g->n_host / kvl_max(g->cell_bytes, 1), 1), UINT32_MAX);
 }
 
-/* Some tokens in one tensor. Returns how many pages were made present; UINT64_MAX: there is no room for them. */
-static uint64_t make_present(kvlazy_cache *c, uint32_t tensor, uint32_t token, uint32_t token_end)
+/* The pages of some tokens in one tensor: of a ubatch that was applied they are touched; those of the next one become
+ * so, where no limit speaks against it. Returns how many were made present; UINT64_MAX: there is no room for them. */
+static uint64_t make_present(kvlazy_cache *c, const kvl_tensor *tensor, bool applied, uint32_t token,
+                             uint32_t token_end)
 {
     kvl_plan *p = &c->plan;
     uint32_t n_run = kvl_plan_runs(p, token, token_end);
-
-    if (kvl_rows_want_tensor(&c->rows, &c->rows.geometry.tensor[tensor], p->run, n_run))
-        return UINT64_MAX;
+    int status = (applied ? kvl_rows_find_touched : kvl_rows_want_tensor)(&c->rows, tensor, p->run, n_run);
     uint64_t n_page = kvl_rows_gathered(&c->rows);
+
+    if (status)
+        return UINT64_MAX;
     if (!n_page)
         return 0;
+    if (applied)
+        return kvl_rows_bring(&c->rows) ? UINT64_MAX : n_page;
     if (!may_touch(c) || kvl_rows_make_present(&c->rows, p->run, n_run))
         return UINT64_MAX;
     note_ahead(c, p->run, n_run);
     return n_page;
 }
 
-/* Returns whether the ubatch needs more. Its pages are the plan's, and what is not made present here apply touches. */
+/* Tensor by tensor, since engines write the rows of a layer when they compute it. Returns whether there is more. */
 static bool next_piece(kvlazy_cache *c)
 {
     const kvl_geometry *g = &c->rows.geometry;
-    kvl_plan_ahead *at = &c->plan.ahead;
-    uint64_t n_left = kvl_max(NEXT_BYTES / g->page_bytes, 1);
+    kvl_plan *p = &c->plan;
+    kvl_plan_ahead *at = &p->ahead;
+    uint64_t n_left = kvl_max(PIECE_BYTES / g->page_bytes, 1);
 
-    if (c->plan.batch != c->group->n_opened)
+    if (p->batch != c->group->n_opened)
         return false;
-    while (at->token < at->token_end && n_left) {
-        uint32_t end = (uint32_t)kvl_min((uint64_t)at->token + piece_tokens(g), at->token_end);
-        uint64_t n_page = g->n_host ? make_present(c, at->tensor, at->token, end) : UINT64_MAX;
+    while (n_left && has_more(p)) {
+        const kvl_plan_ubatch *b = &p->ubatch[at->ubatch];
+        uint32_t token = b->token_begin + at->token;
+        uint32_t token_end = (uint32_t)kvl_min((uint64_t)token + piece_tokens(g), b->token_end);
+        uint64_t n_page = make_present(c, &g->tensor[at->tensor], b->applied, token, token_end);
 
-        if (n_page == UINT64_MAX) {
+        if (n_page == UINT64_MAX) { /* apply does what it can, or writing faults */
             *at = (kvl_plan_ahead){0};
             return false;
         }
         n_left -= kvl_min(n_left, n_page);
+        at->token = token_end - b->token_begin;
+        if (token_end < b->token_end)
+            continue;
+        at->token = 0;
         if (++at->tensor == g->n_host)
-            *at = (kvl_plan_ahead){.token = end, .token_end = at->token_end};
+            *at = (kvl_plan_ahead){.ubatch = at->ubatch + 1, .ubatch_end = at->ubatch_end};
     }
-    return at->token < at->token_end;
+    return has_more(p);
 }
 
 bool kvl_ahead_piece(kvl_group *group)

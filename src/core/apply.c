@@ -41,10 +41,11 @@ static int check_apply(kvlazy_cache *c, const kvl_plan_ubatch *b, const kvlazy_u
 }
 
 /* The pages of a ubatch's rows are touched. KVLAZY_ENOMEM: as they were. */
-static int touch_rows(kvlazy_cache *c, const kvl_plan_ubatch *b)
+static int touch_rows(kvlazy_cache *c, kvl_plan_ubatch *b)
 {
     uint32_t n_run = kvl_plan_runs(&c->plan, b->token_begin, b->token_end);
 
+    b->left = false;
     if (KVL_LIKELY(kvl_rows_ready(&c->rows, c->plan.run, n_run)))
         return KVLAZY_OK;
     int status = kvl_rows_want(&c->rows, c->plan.run, n_run);
@@ -59,7 +60,10 @@ static int touch_rows(kvlazy_cache *c, const kvl_plan_ubatch *b)
     }
     if (!status)
         status = kvl_fit_runs(c, c->plan.run, n_run); /* prepare saw to it, but for a copy since */
-    return status ? status : kvl_rows_touch(&c->rows, c->plan.run, n_run);
+    if (status)
+        return status;
+    b->left = kvl_ahead_leaves(c);
+    return (b->left ? kvl_rows_touch_absent : kvl_rows_touch)(&c->rows, c->plan.run, n_run);
 }
 
 /* Planes y and x of a token; a fourth plane is not read. */

@@ -11,6 +11,7 @@
 typedef struct kvl_plan_ubatch {
     uint32_t token_begin, token_end;
     bool applied;
+    bool left; /* its pages are touched, and the watcher of the group makes them present while it is computed */
 } kvl_plan_ubatch;
 
 typedef struct kvl_plan_owner {
@@ -34,10 +35,10 @@ typedef struct kvl_oldest {
     uint32_t at;
 } kvl_oldest;
 
-/* Of the ubatch whose pages are made present while the one before it is computed: the tokens, and the tensor, that are
- * next. token == token_end: there is nothing to do. */
+/* How far the watcher has come that makes pages present: a ubatch, a tensor, and a token of the ubatch. Its work ends
+ * before ubatch_end. */
 typedef struct kvl_plan_ahead {
-    uint32_t token, token_end, tensor;
+    uint32_t ubatch, ubatch_end, tensor, token;
 } kvl_plan_ahead;
 
 typedef struct kvl_plan {

@@ -270,12 +270,12 @@ static void note(kvlazy_arena *a, uint64_t first, uint64_t end)
     a->gather_end = end;
 }
 
-int kvl_arena_want_slow(kvlazy_arena *a, kvl_span bytes)
+int kvl_arena_find(kvlazy_arena *a, kvl_span bytes, bool touched)
 {
     uint64_t page = kvl_max(kvl_page_floor(a, bytes.begin), a->gather_end), end = kvl_page_ceil(a, bytes.end);
 
-    while ((page = kvl_bits_next(a->touched, page, end, false)) < end) {
-        uint64_t stop = kvl_bits_next(a->touched, page, end, true);
+    while ((page = kvl_bits_next(a->touched, page, end, touched)) < end) {
+        uint64_t stop = kvl_bits_next(a->touched, page, end, !touched);
 
         if (!has_room(a))
             return KVLAZY_ENOMEM;
@@ -331,7 +331,13 @@ int kvl_arena_commit(kvlazy_arena *a, bool ahead)
     return KVLAZY_OK;
 }
 
-void kvl_arena_access(const kvlazy_arena *a)
+int kvl_arena_bring(kvlazy_arena *a)
+{
+    return a->n_range && a->mem.commit(a->mem.ctx, a->range, a->n_range) ? KVLAZY_ENOMEM : KVLAZY_OK;
+}
+
+/* An engine may be writing to a page meanwhile. No byte that is read is used, so that is no race to report. */
+__attribute__((no_sanitize("thread"))) void kvl_arena_access(const kvlazy_arena *a)
 {
     size_t step = (size_t)kvl_page_bytes(&a->mem, false);
 

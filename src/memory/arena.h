@@ -90,14 +90,18 @@ bool kvl_host_grants(const kvlazy_mem *mem, uint64_t bytes, kvl_page page, uint3
 /* Begins a new batch of ranges, in ascending order of bytes. */
 void kvl_arena_gather(kvlazy_arena *arena);
 
-/* Bytes that will be written: gathers their pages that are not touched. KVLAZY_ENOMEM: no room to note them. */
-int kvl_arena_want_slow(kvlazy_arena *arena, kvl_span bytes);
+/* Gathers those pages under these bytes that are touched, or those that are not. KVLAZY_ENOMEM: no room to note them.
+ */
+int kvl_arena_find(kvlazy_arena *arena, kvl_span bytes, bool touched);
 
 /* How many of the gathered pages lie in [first, end). */
 uint64_t kvl_arena_gathered_in(const kvlazy_arena *arena, uint64_t first, uint64_t end);
 
 /* Makes the gathered pages touched and writable; `ahead`: physically present too. KVLAZY_ENOMEM: none of them is. */
 int kvl_arena_commit(kvlazy_arena *arena, bool ahead);
+
+/* Makes the gathered pages, which are touched, present; what they hold stays. KVLAZY_ENOMEM: some may not be. */
+int kvl_arena_bring(kvlazy_arena *arena);
 
 /* Reads a byte of each gathered page, which is present. Where a hypervisor keeps tables of its own beside the guest's,
  * the first access to a page takes longer than making it present, and any thread may be the one that waits. */
@@ -153,9 +157,10 @@ static inline bool kvl_arena_has(const kvlazy_arena *arena, kvl_span bytes)
     return kvl_bits_next(arena->touched, first, end, false) >= end;
 }
 
+/* Bytes that will be written: gathers their pages that are not touched. */
 static inline int kvl_arena_want(kvlazy_arena *arena, kvl_span bytes)
 {
-    return KVL_LIKELY(kvl_arena_has(arena, bytes)) ? KVLAZY_OK : kvl_arena_want_slow(arena, bytes);
+    return KVL_LIKELY(kvl_arena_has(arena, bytes)) ? KVLAZY_OK : kvl_arena_find(arena, bytes, false);
 }
 
 #endif

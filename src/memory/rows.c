@@ -21,10 +21,10 @@ static uint64_t lane_base(const kvl_tensor *t, uint32_t stream, uint64_t lane)
 
 /* ------------------------------------------------------------------------------------------- gathering */
 
-/* One lane of every run, in the order of bytes. Pages up to the byte `seen_end` were looked at: scattered cells share
- * pages. */
-static int want_lane(kvlazy_arena *a, const kvl_tensor *t, uint64_t lane, const kvl_run *run, uint32_t n_run,
-                     uint64_t *seen_end)
+/* One lane of every run, in the order of bytes: its pages that are touched, or those that are not. Pages up to the byte
+ * `seen_end` were looked at: scattered cells share pages. */
+static int find_in_lane(kvlazy_arena *a, const kvl_tensor *t, uint64_t lane, const kvl_run *run, uint32_t n_run,
+                        bool touched, uint64_t *seen_end)
 {
     for (const kvl_run *at = run; at < run + n_run; at++)
         for (uint32_t cell = at->begin; cell < at->end;) {
@@ -32,7 +32,7 @@ static int want_lane(kvlazy_arena *a, const kvl_tensor *t, uint64_t lane, const 
 
             if (bytes.end <= *seen_end)
                 continue;
-            if (kvl_arena_want(a, bytes))
+            if (touched ? kvl_arena_find(a, bytes, true) : kvl_arena_want(a, bytes))
                 return KVLAZY_ENOMEM;
             *seen_end = kvl_round_up(bytes.end, kvl_pages_bytes(a, 1));
         }
@@ -40,7 +40,8 @@ static int want_lane(kvlazy_arena *a, const kvl_tensor *t, uint64_t lane, const 
 }
 
 /* The runs of one stream at a time, or of all streams where these lie inside lanes. */
-static int want_tensor(kvlazy_arena *a, const kvl_tensor *t, const kvl_run *run, uint32_t n_run, uint64_t *seen_end)
+static int find_in_tensor(kvlazy_arena *a, const kvl_tensor *t, const kvl_run *run, uint32_t n_run, bool touched,
+                          uint64_t *seen_end)
 {
     uint32_t n;
 
@@ -48,7 +49,7 @@ static int want_tensor(kvlazy_arena *a, const kvl_tensor *t, const kvl_run *run,
         for (n = 1; i + n < n_run && (t->streams_in_lanes || run[i + n].stream == run[i].stream);)
             n++;
         for (uint32_t lane = 0; lane < t->n_lane; lane++)
-            if (want_lane(a, t, lane, run + i, n, seen_end))
+            if (find_in_lane(a, t, lane, run + i, n, touched, seen_end))
                 return KVLAZY_ENOMEM;
     }
     return KVLAZY_OK;
@@ -65,7 +66,15 @@ int kvl_rows_want_tensor(kvl_rows *r, const kvl_tensor *t, const kvl_run *run, u
     uint64_t seen_end = 0;
 
     kvl_rows_gather(r);
-    return want_tensor(r->geometry.arena[t->arena], t, run, n_run, &seen_end);
+    return find_in_tensor(r->geometry.arena[t->arena], t, run, n_run, false, &seen_end);
+}
+
+int kvl_rows_find_touched(kvl_rows *r, const kvl_tensor *t, const kvl_run *run, uint32_t n_run)
+{
+    uint64_t seen_end = 0;
+
+    kvl_rows_gather(r);
+    return find_in_tensor(r->geometry.arena[t->arena], t, run, n_run, true, &seen_end);
 }
 
 int kvl_rows_want(kvl_rows *r, const kvl_run *run, uint32_t n_run)
@@ -79,7 +88,7 @@ int kvl_rows_want(kvl_rows *r, const kvl_run *run, uint32_t n_run)
 
         if (i && g->tensor[i - 1].arena != t->arena)
             seen_end = 0;
-        if (want_tensor(g->arena[t->arena], t, run, n_run, &seen_end))
+        if (find_in_tensor(g->arena[t->arena], t, run, n_run, false, &seen_end))
             return KVLAZY_ENOMEM;
     }
     return KVLAZY_OK;
@@ -255,21 +264,50 @@ static int touch(kvl_rows *r, const kvl_run *run, uint32_t n_run, bool present)
     return status;
 }
 
-int kvl_rows_touch(kvl_rows *r, const kvl_run *run, uint32_t n_run)
+static int make_ready(kvl_rows *r, const kvl_run *run, uint32_t n_run, bool present)
 {
-    int status = touch(r, run, n_run, r->commits_ahead);
+    int status = touch(r, run, n_run, present);
 
     if (!status)
         note_ready(r, run, n_run);
     return status;
 }
 
+int kvl_rows_touch(kvl_rows *r, const kvl_run *run, uint32_t n_run)
+{
+    return make_ready(r, run, n_run, r->commits_ahead);
+}
+
+int kvl_rows_touch_absent(kvl_rows *r, const kvl_run *run, uint32_t n_run)
+{
+    return make_ready(r, run, n_run, false);
+}
+
+static void access_gathered(kvl_rows *r)
+{
+    for (uint32_t i = 0; i < r->geometry.n_arena; i++)
+        kvl_arena_access(r->geometry.arena[i]);
+}
+
 int kvl_rows_make_present(kvl_rows *r, const kvl_run *run, uint32_t n_run)
 {
     int status = touch(r, run, n_run, true);
 
+    if (!status)
+        access_gathered(r);
+    return status;
+}
+
+int kvl_rows_bring(kvl_rows *r)
+{
+    uint64_t from_ns = kvl_host_now_ns(r->mem);
+    int status = KVLAZY_OK;
+
     for (uint32_t i = 0; !status && i < r->geometry.n_arena; i++)
-        kvl_arena_access(r->geometry.arena[i]);
+        status = kvl_arena_bring(r->geometry.arena[i]);
+    kvl_histogram_add(&r->commit_time, kvl_host_now_ns(r->mem) - from_ns);
+    if (!status)
+        access_gathered(r);
     return status;
 }
 

@@ -45,6 +45,9 @@ int kvl_rows_want(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 int kvl_rows_want_tensor(kvl_rows *rows, const kvl_tensor *tensor, const kvl_run *run, uint32_t n_run); /* of one */
 uint64_t kvl_rows_gathered(const kvl_rows *rows);
 
+/* Gathers the pages under these runs of one tensor that are touched. The same otherwise. */
+int kvl_rows_find_touched(kvl_rows *rows, const kvl_tensor *tensor, const kvl_run *run, uint32_t n_run);
+
 /* Those of them that lie under tensors of another cache as well, which has some in the same arenas. */
 uint64_t kvl_rows_gathered_under(const kvl_rows *rows, const kvl_rows *other);
 
@@ -54,9 +57,16 @@ int kvl_rows_touch(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 bool kvl_rows_ready(const kvl_rows *rows, const kvl_run *run, uint32_t n_run);
 void kvl_rows_forget_ready(kvl_rows *rows);
 
+/* The same, but nothing is made present: for pages that another thread is about to bring. */
+int kvl_rows_touch_absent(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
+
 /* The same by a call to the host and an access to each page, dear or not: for pages that no thread waits for yet. The
  * runs do not become ready. */
 int kvl_rows_make_present(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
+
+/* The same call and accesses for gathered pages that are touched already, whatever they hold. KVLAZY_ENOMEM: some may
+ * not be present; they still come when they are written. */
+int kvl_rows_bring(kvl_rows *rows);
 
 /* A cell, by its stream. */
 typedef struct kvl_place {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * KVLAZY_UBATCH_AHEAD: while an engine computes a ubatch, the pages of the one after it are made present by the watcher
- * of the cache, in pieces, within the budget, and never against a hook that waits. A watcher of the test comes when it
- * is told; at the end a reaper's thread does.
+ * KVLAZY_UBATCH_AHEAD: while an engine computes a ubatch, its own pages, if they are many, and those of the one after
+ * it are made present by the watcher of the cache, in pieces, within the budget, and never against a hook that waits. A
+ * watcher of the test comes when it is told; at the end a reaper's thread does.
  */
 #include "api/watch.h"
 #include "core/lock.h"
@@ -177,18 +177,127 @@ static void in_pieces(void **state)
     open_watched(bed);
     ok(prepare(bed, &b, 0, 200));
     ok(kvlazy_apply_ubatch(bed->cache, &bed->slot[0], &b.ubatch[0]));
-    uint64_t at = bed_stats(bed).touched_bytes, full = 2 * at;
     for (int n = 0; next_ms == 0; n++) {
-        uint64_t before = bed_stats(bed).touched_bytes;
+        uint64_t touched = bed_stats(bed).touched_bytes, present = bed->fake.committed_bytes;
 
         expect(kvl_poll(bed->cache, true, &next_ms), KVLAZY_EBUSY);
-        assert_true(bed_stats(bed).touched_bytes - before <= 2 * MIB);
+        assert_true(bed_stats(bed).touched_bytes - touched <= 2 * MIB);
+        assert_true(bed->fake.committed_bytes - present <= 2 * MIB);
         assert_true(n < 100);
     }
-    assert_int_equal(bed_stats(bed).touched_bytes, full);
-    assert_int_equal(full, 2 * 25 * MIB);
+    assert_int_equal(bed_stats(bed).touched_bytes, 2 * 25 * MIB);
+    assert_int_equal(bed->fake.committed_bytes, 2 * 25 * MIB);
     ok(kvlazy_end_batch(bed->cache));
     bed_clear(bed, true);
+}
+
+/* Rows of 5 MiB in two layers a ubatch. */
+static void many_pages(struct bed *bed)
+{
+    bed->params.n_layer = 0;
+    bed->leaves_pages = !(bed->params.flags & KVLAZY_COMMIT_AHEAD);
+    bed_layer(bed, 32 << 10, 32 << 10, 0);
+    bed_layer(bed, 32 << 10, 32 << 10, 0);
+    open_watched(bed);
+}
+
+/* They count as touched from the start, and are there once the watcher came. What was written meanwhile stays. */
+static void many_pages_of_the_ubatch_itself(void **state)
+{
+    static struct batch b;
+    struct bed *bed = *state;
+    uint64_t next_ms;
+
+    many_pages(bed);
+    ok(prepare(bed, &b, 0, 40));
+    for (uint32_t u = 0; u < N_UBATCH; u++) {
+        uint64_t calls = commits(bed);
+
+        apply(bed, &b, u);
+        assert_int_equal(commits(bed), calls);
+        assert_int_equal(n_woken, u + 1);
+        assert_int_equal(bed_stats(bed).touched_bytes, (u + 1) * 5 * MIB);
+        expect(kvl_poll(bed->cache, true, &next_ms), KVLAZY_EBUSY); /* a piece, and the next ubatch comes */
+        assert_int_equal(next_ms, 0);
+        assert_int_equal(bed->fake.committed_bytes, (u + 1) * MIB); /* no more of those before: they are written */
+        bed_sound(bed);
+    }
+    come(bed);
+    assert_int_equal(bed->fake.committed_bytes, (3 + 5) * MIB);
+    ok(kvlazy_end_batch(bed->cache));
+    bed_sound(bed);
+}
+
+/* What is present of the rows of the first ubatch in one of the four tensors of many_pages. */
+static uint64_t present_in(struct bed *bed, uint32_t t)
+{
+    kvlazy_tensor tensor;
+
+    ok((t & 1 ? kvlazy_v : kvlazy_k)(bed->cache, bed->layers[t / 2].id, &tensor));
+    const char *row = (const char *)tensor.data + bed->slot[0].cell[0] * tensor.cell_stride;
+    return fake_committed(&bed->fake, row, 40 * tensor.row_bytes);
+}
+
+/* The tensors come in the order in which an engine computes their layers. */
+static void the_first_layers_first(void **state)
+{
+    static struct batch b;
+    struct bed *bed = *state;
+    uint64_t next_ms = 0;
+    uint32_t n_full = 0;
+
+    many_pages(bed);
+    ok(prepare(bed, &b, 0, 40));
+    apply(bed, &b, 0);
+    while (n_full < 4) {
+        for (uint32_t t = n_full + 1; t < 4; t++)
+            assert_int_equal(present_in(bed, t), 0);
+        assert_int_equal(next_ms, 0);
+        expect(kvl_poll(bed->cache, true, &next_ms), KVLAZY_EBUSY);
+        while (n_full < 4 && present_in(bed, n_full) == 40 * (32 << 10))
+            n_full++;
+    }
+    ok(kvlazy_end_batch(bed->cache));
+    bed_sound(bed);
+}
+
+/* The engine may want all pages of a ubatch to be there before it computes. */
+static void not_if_apply_is_to_do_it(void **state)
+{
+    static struct batch b;
+    struct bed *bed = *state;
+
+    bed->params.flags |= KVLAZY_COMMIT_AHEAD;
+    many_pages(bed);
+    ok(prepare(bed, &b, 0, 40));
+    for (uint32_t u = 0; u < N_UBATCH; u++) {
+        apply(bed, &b, u);
+        assert_true(bed->fake.committed_bytes >= (u + 1) * 5 * MIB);
+        if (u & 1)
+            come(bed);
+        bed_sound(bed);
+    }
+    ok(kvlazy_end_batch(bed->cache));
+}
+
+/* A ubatch that was undone is one that comes next. Its pages are touched, and come when they are written. */
+static void an_undone_ubatch(void **state)
+{
+    static struct batch b;
+    struct bed *bed = *state;
+
+    many_pages(bed);
+    ok(prepare(bed, &b, 0, 40));
+    ok(kvlazy_apply_ubatch(bed->cache, &bed->slot[0], &b.ubatch[0]));
+    ok(kvlazy_undo_ubatch(bed->cache, &bed->slot[0]));
+    come(bed);
+    assert_int_equal(bed->fake.committed_bytes, 5 * MIB);
+    for (uint32_t u = 0; u < N_UBATCH; u++)
+        apply(bed, &b, u);
+    come(bed);
+    assert_int_equal(bed->fake.committed_bytes, 2 * 5 * MIB);
+    ok(kvlazy_end_batch(bed->cache));
+    bed_sound(bed);
 }
 
 static void by_a_call_where_apply_leaves_it_to_faults(void **state)
@@ -363,6 +472,28 @@ static void a_host_that_refuses_costs_the_ubatch_nothing(void **state)
     }
 }
 
+/* Pages that apply left to the watcher come when they are written, if it cannot bring them. */
+static void a_host_that_refuses_what_was_left(void **state)
+{
+    static struct batch b;
+    struct bed *bed = *state;
+
+    many_pages(bed);
+    for (int half = 0; half < 2; half++) {
+        bed->fake.half_commit = half;
+        ok(prepare(bed, &b, 0, 40));
+        apply(bed, &b, 0);
+        fake_fail(&bed->fake, FAKE_COMMIT, 1);
+        assert_int_equal(come(bed), 1);
+        assert_true(bed->fake.failed);
+        bed_sound(bed);
+        apply(bed, &b, 1);
+        come(bed);
+        ok(kvlazy_end_batch(bed->cache));
+        bed_sound(bed);
+    }
+}
+
 /* ---- anything between two ubatches ---- */
 
 static uint32_t one_of(uint32_t n)
@@ -424,9 +555,13 @@ static void random_worlds(void **state)
         bed->params.flags = KVLAZY_UBATCH_AHEAD | (world % 5 == 4 ? KVLAZY_NO_COMMIT_AHEAD : 0u);
         bed->params.kv_size_initial = world & 2 ? 60 : 0;
         bed->params.n_stream = world & 4 ? bed->params.n_seq_max : 1;
-        bed->params.budget_bytes = world % 3 ? 0 : 200 * 4 * PAGE;
+        bed->params.budget_bytes = world % 3 ? 0 : world % 4 == 3 ? 20 * MIB : 200 * 4 * PAGE;
         bed_layer(bed, 1000, 600, world & 8 ? 300 : 0);
         bed_layer(bed, 24, 0, 0);
+        if (world % 4 == 3) {
+            bed->leaves_pages = true;
+            bed_layer(bed, 40000, 60000, 0);
+        }
         open_watched(bed);
         for (int i = 0; i < 120; i++) {
             one_batch(bed);
@@ -477,6 +612,10 @@ int main(void)
         BED_TEST(the_next_ubatch_and_no_more),
         BED_TEST(in_every_layout),
         BED_TEST(in_pieces),
+        BED_TEST(many_pages_of_the_ubatch_itself),
+        BED_TEST(the_first_layers_first),
+        BED_TEST(not_if_apply_is_to_do_it),
+        BED_TEST(an_undone_ubatch),
         BED_TEST(by_a_call_where_apply_leaves_it_to_faults),
         BED_TEST(never_against_a_hook_that_waits),
         cmocka_unit_test(not_where_it_was_not_asked_for),
@@ -484,6 +623,7 @@ int main(void)
         BED_TEST(within_the_budget),
         BED_TEST(what_is_not_used_goes_back),
         BED_TEST(a_host_that_refuses_costs_the_ubatch_nothing),
+        BED_TEST(a_host_that_refuses_what_was_left),
         cmocka_unit_test(random_worlds),
         BED_TEST(by_a_reaper),
     };

@@ -56,7 +56,8 @@ struct bed {
     uint32_t *token[BED_SEQS]; /* [BED_POS] the bytes of a token; 0: there is none */
     uint64_t veto;             /* sequences that on_evict keeps */
     int n_evict;
-    bool failed; /* a commit failed: pages of the test's arenas may be committed nevertheless */
+    bool failed;       /* a commit failed: pages of the test's arenas may be committed nevertheless */
+    bool leaves_pages; /* apply leaves them to a watcher (KVLAZY_UBATCH_AHEAD): fewer may be present than are touched */
     uint64_t n_os_refusal, touched_bytes; /* when they were last looked at */
 };
 
