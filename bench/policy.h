@@ -51,9 +51,10 @@ struct policy {
     bool ages; /* its resident bytes change with time alone, without any of the calls above */
 };
 
-extern const struct policy policy_eager;  /* cleared when created, as most engines do */
-extern const struct policy policy_demand; /* touched on use, never returned */
-extern const struct policy policy_seed;   /* grows by powers of two, shrinks at the next request */
+extern const struct policy policy_eager;        /* cleared when created, as most engines do */
+extern const struct policy policy_eager_layers; /* the same, in an engine that computes and has a second thread */
+extern const struct policy policy_demand;       /* touched on use, never returned */
+extern const struct policy policy_seed;         /* grows by powers of two, shrinks at the next request */
 extern const struct policy policy_kvlazy;
 extern const struct policy policy_ahead; /* kvlazy with KVLAZY_UBATCH_AHEAD and a reaper */
 extern const struct policy policy_store; /* kvlazy with a prefix store beside it */

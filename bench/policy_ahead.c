@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * kvlazy with one ubatch ahead: a prompt is one batch of several ubatches, as engines with a larger n_batch have it,
- * and a reaper makes pages present while a ubatch is computed. Computing keeps a core busy as long as the tokens take
- * at the replay's own speed, layer by layer. As in an engine, the rows of a layer are written once its projections are
- * computed, which are an eighth of its work (weights of 1.5 d² of 12 d² in a layer of width d, with a quarter of the
- * heads for K and V). All else is policy_kvlazy's. Called by pages_trace.c.
+ * computed layer by layer, and a reaper makes pages present meanwhile. All else is policy_kvlazy's. Called by
+ * pages_trace.c.
  */
+#include "layers.h"
 #include "policy_kvlazy.h"
 
 #include <kvlazy/reaper.h>
@@ -14,7 +13,7 @@
 
 #include <bsd/stdlib.h>
 
-enum { UBATCHES_MAX = 64, PROJECTIONS = 8 /* … are one part in so many of a layer */ };
+enum { UBATCHES_MAX = 64 };
 
 struct policy_state {
     struct policy_state *lazy; /* of policy_kvlazy */
@@ -29,8 +28,7 @@ struct policy_state {
     kvlazy_ubatch ubatch[UBATCHES_MAX];
     kvlazy_slot place[UBATCHES_MAX];
     uint32_t n_ubatch, next, slot, next_pos; /* of which these are applied: [0, next); all of them: none is under way */
-    const int32_t *token;                    /* [n_token] of the ubatch that is computed */
-    uint32_t n_token;
+    struct layers_ubatch computed;
 };
 
 static int library_error(const char *call, int status)
@@ -129,33 +127,15 @@ static int ahead_step(struct policy_state *state, uint32_t slot, const int32_t *
     if (status != KVLAZY_OK) {
         return library_error("kvlazy_apply_ubatch", status);
     }
-    state->token = token + pos;
-    state->n_token = n;
+    state->computed = (struct layers_ubatch){.slot = slot, .n_token = n, .cell = place->cell, .token = token + pos};
     state->next++;
     state->next_pos += n;
     return 0;
 }
 
-static void keep_busy(uint64_t ns)
-{
-    uint64_t end_ns = bench_now_ns() + ns;
-    while (bench_now_ns() < end_ns) {
-    }
-}
-
 static int ahead_compute(struct policy_state *state, uint64_t *memory_ns)
 {
-    const uint32_t *cell = state->place[state->next - 1].cell;
-    const struct bench_config *config = state->config;
-    uint64_t layer_ns = UINT64_C(1000000000) * state->n_token / config->prefill_per_s / config->n_layer;
-    *memory_ns = 0;
-    for (uint32_t t = 0; t < state->n_tensor; t += 2) {
-        keep_busy(layer_ns / PROJECTIONS);
-        uint64_t start_ns = bench_now_ns();
-        bench_rows_write_tokens(state->rows, t, t + 2, state->slot, cell, state->token, state->n_token);
-        *memory_ns += bench_now_ns() - start_ns;
-        keep_busy(layer_ns - layer_ns / PROJECTIONS);
-    }
+    *memory_ns = layers_compute(state->config, state->rows, &state->computed);
     uint64_t start_ns = bench_now_ns();
     int status = state->next == state->n_ubatch ? kvlazy_end_batch(state->cache) : KVLAZY_OK;
     *memory_ns += bench_now_ns() - start_ns;

@@ -3,7 +3,8 @@
  * The three policies kvlazy is compared with, in plain mmap: eager writes everything when created; demand leaves it to
  * page faults and gives nothing back; seed grows by powers of two and shrinks when a request finds it idle. They share
  * one layout, that of an engine: tensors one after the other, streams packed inside a tensor, and position p of a slot
- * in cell p, since a slot holds one conversation from 0 on. Called by the replay only.
+ * in cell p, since a slot holds one conversation from 0 on. Called by the replay only. A fourth is eager in an engine
+ * that computes layer by layer and has a second thread.
  *
  * seed, in full: the soft cap of a stream starts at `initial` cells, cleared at create. A batch that needs
  * more raises it to the next power of two and clears the new cells in every layer. A request that finds the
@@ -11,6 +12,7 @@
  * pages back; until a request comes, nothing happens. With --seed-clock slot each stream has that clock for
  * itself, which lets it shrink beside a busy neighbour.
  */
+#include "layers.h"
 #include "policy.h"
 
 #include <errno.h>
@@ -21,7 +23,7 @@
 #include <bsd/stdlib.h>
 
 struct plain_slot {
-    uint32_t held_cells, cap_cells;
+    uint32_t held_cells, cap_cells, n_prompt;
     uint64_t last_ms;
 };
 
@@ -35,10 +37,13 @@ struct policy_state {
     uint64_t last_ms;        /* of the last batch in any slot */
     uint32_t *cell;          /* [kv_size]: 0, 1, 2, … */
     uint32_t n_tensor;
+    struct layers_thread *thread; /* NULL: the engine has but one */
+    struct layers_ubatch computed;
 };
 
 static void plain_destroy(struct policy_state *state)
 {
+    layers_thread_stop(state->thread);
     if (state->map != NULL) {
         munmap(state->map, state->map_bytes);
     }
@@ -95,8 +100,9 @@ static void plain_clear(struct policy_state *state, uint32_t slot, uint32_t cell
 static int plain_begin(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n_prompt,
                        uint32_t limit, uint32_t *kept)
 {
-    (void)token, (void)n_prompt;
+    (void)token;
     struct plain_slot *here = &state->slot[slot];
+    here->n_prompt = n_prompt;
     if (here->held_cells > limit) {
         here->held_cells = limit;
     }
@@ -104,15 +110,41 @@ static int plain_begin(struct policy_state *state, uint32_t slot, const int32_t 
     return 0;
 }
 
-static int plain_step(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t pos, uint32_t n)
+/* Cells for n tokens. */
+static int plain_take(struct policy_state *state, uint32_t slot, uint32_t pos, uint32_t n)
 {
     struct plain_slot *here = &state->slot[slot];
     if (pos != here->held_cells || n > state->config->kv_size - pos) {
         return bench_error("a batch at position %u of a slot that holds %u", pos, here->held_cells);
     }
-    bench_rows_write_tokens(state->rows, 0, state->n_tensor, slot, state->cell + pos, token + pos, n);
     here->held_cells = pos + n;
     here->last_ms = state->last_ms = *state->now_us / 1000;
+    return 0;
+}
+
+static int plain_step(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t pos, uint32_t n)
+{
+    int status = plain_take(state, slot, pos, n);
+    if (status == 0) {
+        bench_rows_write_tokens(state->rows, 0, state->n_tensor, slot, state->cell + pos, token + pos, n);
+    }
+    return status;
+}
+
+static int layers_step(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t pos, uint32_t n)
+{
+    if (pos >= state->slot[slot].n_prompt) { /* an answer */
+        return plain_step(state, slot, token, pos, n);
+    }
+    layers_thread_wake(state->thread);
+    state->computed =
+        (struct layers_ubatch){.slot = slot, .n_token = n, .cell = state->cell + pos, .token = token + pos};
+    return plain_take(state, slot, pos, n);
+}
+
+static int plain_compute(struct policy_state *state, uint64_t *memory_ns)
+{
+    *memory_ns = layers_compute(state->config, state->rows, &state->computed);
     return 0;
 }
 
@@ -141,6 +173,18 @@ static int eager_create(struct policy_state **out, const struct bench_config *co
         plain_clear(*out, s, 0, config->kv_size);
     }
     return 0;
+}
+
+static int layers_create(struct policy_state **out, const struct bench_config *config, const uint64_t *now_us)
+{
+    if (eager_create(out, config, now_us) != 0) {
+        return -1;
+    }
+    int status = layers_thread_start(&(*out)->thread);
+    if (status != 0) {
+        plain_destroy(*out);
+    }
+    return status;
 }
 
 static int seed_create(struct policy_state **out, const struct bench_config *config, const uint64_t *now_us)
@@ -209,6 +253,18 @@ const struct policy policy_eager = {
     .destroy = plain_destroy,
     .begin = plain_begin,
     .step = plain_step,
+    .verify = plain_verify,
+    .resident = plain_resident,
+};
+
+const struct policy policy_eager_layers = {
+    .name = "eager, layer by layer",
+    .key = "eager_layers",
+    .create = layers_create,
+    .destroy = plain_destroy,
+    .begin = plain_begin,
+    .step = layers_step,
+    .compute = plain_compute,
     .verify = plain_verify,
     .resident = plain_resident,
 };
