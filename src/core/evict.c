@@ -215,7 +215,7 @@ void kvl_evict_begin(kvlazy_cache *c, kvl_evict *e, const kvl_goal *goal)
     for (uint32_t i = 0; i < c->params.n_seq_max; i++)
         plan->loss[i].asked = false;
     plan->curbed = false;
-    *e = (kvl_evict){.phase = KVL_EVICT_START};
+    *e = (kvl_evict){.phase = KVL_EVICT_START, .n_looked = plan->n_step};
 }
 
 kvl_evict_state kvl_evict_step(kvlazy_cache *c, kvl_evict *e)
@@ -228,11 +228,21 @@ kvl_evict_state kvl_evict_step(kvlazy_cache *c, kvl_evict *e)
                                                            : next_question(c, e);
 
     e->plan_ns += kvl_host_now_ns(&c->mem) - from_ns;
+    e->n_piece++;
     return state;
+}
+
+bool kvl_evict_gives_way(const kvl_group *group, const kvl_evict *e)
+{
+    enum { FEW_PIECES = 8, FEW_STEPS = PIECE_STEPS / 16 }; /* tens of microseconds */
+
+    return e->n_piece >= FEW_PIECES || group->losses.n_step - e->n_looked >= FEW_STEPS;
 }
 
 void kvl_evict_resume(kvl_group *group, kvl_evict *e)
 {
+    e->n_piece = 0;
+    e->n_looked = group->losses.n_step;
     if (group->losses.n_changed == group->n_changed)
         return;
     e->phase = KVL_EVICT_START;

@@ -15,6 +15,8 @@ typedef struct kvl_evict {
     uint64_t few, enough; /* KVL_EVICT_SEARCH: losing so many cells does not suffice, and does */
     uint64_t plan_ns;     /* deciding what goes took so long */
     uint32_t n_restart;   /* times the plan was made anew, since cells changed meanwhile */
+    uint32_t n_piece;     /* pieces since the lock was last free, */
+    uint64_t n_looked;    /* and losses.n_step then */
     kvlazy_seq_id seq;    /* the question: may it end at new_pos_max? */
     kvlazy_pos new_pos_max;
 } kvl_evict;
@@ -32,6 +34,10 @@ void kvl_evict_begin(kvlazy_cache *cache, kvl_evict *evict, const kvl_goal *goal
 /* One piece of planning: a few milliseconds at most. A sequence is asked about once between kvl_evict_begin and
  * kvl_evict_end, and not at all while an earlier yes holds. */
 kvl_evict_state kvl_evict_step(kvlazy_cache *cache, kvl_evict *evict);
+
+/* A hook that waits is to go before the next piece. Not while little was planned: beside batches that follow one
+ * another without a pause even the smallest plan would never be done. */
+bool kvl_evict_gives_way(const kvl_group *group, const kvl_evict *evict);
 
 /* The answer to the question of KVL_EVICT_ASK. */
 void kvl_evict_answer(kvl_group *group, kvl_evict *evict, bool kept);

@@ -143,7 +143,8 @@ static kvl_shrink_next plan(kvlazy_cache *c, kvl_shrink *s)
     if (state == KVL_EVICT_READY)
         s->phase = KVL_SHRINK_DROPS;
     if (state != KVL_EVICT_ASK) {
-        bool waits = !engine && kvl_hook_waits(c) && s->evict.n_restart < MOST_RESTARTS;
+        bool waits = !engine && kvl_hook_waits(c) && s->evict.n_restart < MOST_RESTARTS &&
+                     kvl_evict_gives_way(c->group, &s->evict);
         return s->phase == KVL_SHRINK_PLANS && waits ? KVL_SHRINK_GIVE_WAY : KVL_SHRINK_MORE;
     }
     if (engine)
