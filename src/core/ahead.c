@@ -165,7 +165,8 @@ static uint64_t make_present(kvlazy_cache *c, const kvl_tensor *tensor, bool app
     return n_page;
 }
 
-/* Tensor by tensor, since engines write the rows of a layer when they compute it. Returns whether there is more. */
+/* Of one ubatch, tensor by tensor, since engines write the rows of a layer when they compute it. Returns whether there
+ * is more. */
 static bool next_piece(kvlazy_cache *c)
 {
     const kvl_geometry *g = &c->rows.geometry;
@@ -173,8 +174,6 @@ static bool next_piece(kvlazy_cache *c)
     kvl_plan_ahead *at = &p->ahead;
     uint64_t n_left = kvl_max(PIECE_BYTES / g->page_bytes, 1);
 
-    if (p->batch != c->group->n_opened)
-        return false;
     while (n_left && has_more(p)) {
         const kvl_plan_ubatch *b = &p->ubatch[at->ubatch];
         uint32_t token = b->token_begin + at->token;
@@ -190,16 +189,27 @@ static bool next_piece(kvlazy_cache *c)
         if (token_end < b->token_end)
             continue;
         at->token = 0;
-        if (++at->tensor == g->n_host)
-            *at = (kvl_plan_ahead){.ubatch = at->ubatch + 1, .ubatch_end = at->ubatch_end};
+        if (++at->tensor < g->n_host)
+            continue;
+        *at = (kvl_plan_ahead){.ubatch = at->ubatch + 1, .ubatch_end = at->ubatch_end};
+        break;
     }
     return has_more(p);
 }
 
+/* The next pages of a cache are those of the ubatch that is computed, or of the one after it. */
+static bool is_next(kvlazy_cache *c, bool computed)
+{
+    return c->plan.batch == c->group->n_opened && has_more(&c->plan) &&
+           c->plan.ubatch[c->plan.ahead.ubatch].applied == computed;
+}
+
+/* What the engine computes comes first, in all linked caches. */
 bool kvl_ahead_piece(kvl_group *group)
 {
-    for (kvlazy_cache *m = group->first; m; m = m->next)
-        if (next_piece(m))
-            return true;
+    for (int k = 0; k < 2; k++)
+        for (kvlazy_cache *m = group->first; m; m = m->next)
+            if (is_next(m, k == 0) && next_piece(m))
+                return true;
     return false;
 }

@@ -261,6 +261,35 @@ static void the_first_layers_first(void **state)
     bed_sound(bed);
 }
 
+/* Of linked caches too: what the engine computes now comes before what any of them needs next. */
+static void of_linked_caches_what_is_computed_first(void **state)
+{
+    static struct batch b;
+    struct bed *bed[2] = {*state, NULL};
+    kvlazy_slot slot[N_UBATCH];
+    uint64_t next_ms = 0;
+
+    many_pages(bed[0]);
+    assert_int_equal(bed_setup((void **)&bed[1]), 0);
+    bed[1]->params.with = bed[0]->cache;
+    bed[1]->params.n_layer = 0;
+    bed_layer(bed[1], 64 << 10, 64 << 10, 0);
+    bed_open(bed[1]);
+    ok(prepare(bed[0], &b, 0, 40));
+    ok(kvlazy_prepare(bed[1]->cache, b.ubatch, N_UBATCH, slot));
+    ok(kvlazy_apply_ubatch(bed[0]->cache, &bed[0]->slot[0], &b.ubatch[0]));
+    ok(kvlazy_apply_ubatch(bed[1]->cache, &slot[0], &b.ubatch[0]));
+    while (next_ms == 0) {
+        expect(kvl_poll(bed[0]->cache, true, &next_ms), KVLAZY_EBUSY);
+        assert_true(bed[0]->fake.committed_bytes <= 5 * MIB || bed[1]->fake.committed_bytes >= 5 * MIB);
+    }
+    assert_int_equal(bed[0]->fake.committed_bytes, 2 * 5 * MIB);
+    assert_int_equal(bed[1]->fake.committed_bytes, 2 * 5 * MIB);
+    ok(kvlazy_end_batch(bed[0]->cache));
+    bed_clear(bed[0], true);
+    bed_teardown((void **)&bed[1]);
+}
+
 /* The engine may want all pages of a ubatch to be there before it computes. */
 static void not_if_apply_is_to_do_it(void **state)
 {
@@ -606,6 +635,34 @@ static void by_a_reaper(void **state)
     kvlazy_reaper_destroy(reaper);
 }
 
+/* Rows are written while the thread makes their pages present. */
+static void by_a_reaper_beside_the_writing(void **state)
+{
+    static struct batch b;
+    struct bed *bed = *state;
+    kvlazy_reaper *reaper;
+
+    bed->params.n_layer = 0;
+    bed->leaves_pages = true;
+    bed_layer(bed, 32 << 10, 32 << 10, 0);
+    bed_layer(bed, 32 << 10, 32 << 10, 0);
+    bed_open(bed);
+    ok(kvlazy_reaper_create("", &reaper));
+    ok(kvlazy_reaper_add(reaper, bed->cache));
+    for (int i = 0; i < 4; i++) {
+        ok(prepare(bed, &b, 0, 40));
+        for (uint32_t u = 0; u < N_UBATCH; u++) {
+            apply(bed, &b, u);
+            for (int k = 0; i & 1 && k < 3; k++)
+                nap();
+        }
+        ok(kvlazy_end_batch(bed->cache));
+        bed_sound(bed);
+        bed_clear(bed, true);
+    }
+    kvlazy_reaper_destroy(reaper);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -614,6 +671,7 @@ int main(void)
         BED_TEST(in_pieces),
         BED_TEST(many_pages_of_the_ubatch_itself),
         BED_TEST(the_first_layers_first),
+        BED_TEST(of_linked_caches_what_is_computed_first),
         BED_TEST(not_if_apply_is_to_do_it),
         BED_TEST(an_undone_ubatch),
         BED_TEST(by_a_call_where_apply_leaves_it_to_faults),
@@ -626,6 +684,7 @@ int main(void)
         BED_TEST(a_host_that_refuses_what_was_left),
         cmocka_unit_test(random_worlds),
         BED_TEST(by_a_reaper),
+        BED_TEST(by_a_reaper_beside_the_writing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
