@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ROUNDS = 3, EAGER = 0, AHEAD, FAULT, LARGE, NEXT, EAGER_TOO, RUNS };
+enum { ROUNDS = 3, EAGER = 0, AHEAD, FAULT, LARGE, NEXT, EAGER_LAYERS, RUNS };
 
 struct trial {
     struct bench_config config;
@@ -43,7 +43,7 @@ static double median(struct bench_series *series)
 static void report(const struct bench_config *config, struct trial trial[RUNS])
 {
     struct trial *large = &trial[LARGE], *next = &trial[NEXT];
-    struct trial *eager = &trial[EAGER], *eager_too = &trial[EAGER_TOO];
+    struct trial *eager = &trial[EAGER], *eager_layers = &trial[EAGER_LAYERS];
     bool ahead = median(&trial[AHEAD].first_token_ms) <= median(&trial[FAULT].first_token_ms);
     struct trial *small = ahead ? &trial[AHEAD] : &trial[FAULT];
     struct figure figures[] = {
@@ -63,7 +63,7 @@ static void report(const struct bench_config *config, struct trial trial[RUNS])
          .what = "the same, over a cache that is all there",
          .wanted = "<= 3.5"},
         {.key = "pages_first_token_ahead_vs_eager",
-         .value = median(&next->first_token_ms) / median(&eager_too->first_token_ms),
+         .value = median(&next->first_token_ms) / median(&eager_layers->first_token_ms),
          .digits = 2,
          .what = "one ubatch ahead, in the same engine",
          .wanted = "<= 1.7"},
@@ -81,7 +81,7 @@ static void report(const struct bench_config *config, struct trial trial[RUNS])
     snprintf(figures[2].other, sizeof(figures[2].other), "eager: %.2f ms", median(&eager->first_token_ms));
     snprintf(figures[3].ours, sizeof(figures[3].ours), "%.2f ms", median(&next->first_token_ms));
     snprintf(figures[3].other, sizeof(figures[3].other), "eager, 2 threads: %.2f ms",
-             median(&eager_too->first_token_ms));
+             median(&eager_layers->first_token_ms));
     snprintf(figures[4].ours, sizeof(figures[4].ours), "%.2f ms", median(&next->first_token_ms));
     snprintf(figures[4].other, sizeof(figures[4].other), "eager: %.2f ms", median(&eager->first_token_ms));
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
@@ -102,7 +102,7 @@ int pages_trace(const struct bench_config *config)
         [FAULT] = {.policy = &policy_kvlazy, .flags = KVLAZY_NO_COMMIT_AHEAD},
         [LARGE] = {.policy = &policy_kvlazy, .is_large = true},
         [NEXT] = {.policy = &policy_ahead, .flags = KVLAZY_UBATCH_AHEAD, .is_large = true},
-        [EAGER_TOO] = {.policy = &policy_eager_layers},
+        [EAGER_LAYERS] = {.policy = &policy_eager_layers},
     };
     struct trace trace = {0};
     struct replay_grid grid;

@@ -90,8 +90,7 @@ bool kvl_host_grants(const kvlazy_mem *mem, uint64_t bytes, kvl_page page, uint3
 /* Begins a new batch of ranges, in ascending order of bytes. */
 void kvl_arena_gather(kvlazy_arena *arena);
 
-/* Gathers those pages under these bytes that are touched, or those that are not. KVLAZY_ENOMEM: no room to note them.
- */
+/* Gathers the pages under these bytes that are touched, or those that are not. KVLAZY_ENOMEM: no room to note them. */
 int kvl_arena_find(kvlazy_arena *arena, kvl_span bytes, bool touched);
 
 /* How many of the gathered pages lie in [first, end). */
