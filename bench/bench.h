@@ -112,7 +112,8 @@ struct bench_rows {
 /** Writes the rows of n tokens at positions pos, pos + 1, … into cells cell[0 … n-1] of every tensor. */
 void bench_rows_write(const struct bench_rows *rows, uint32_t n_tensor, uint32_t stream, const uint32_t *cell,
                       uint32_t pos, uint32_t n);
-/** Writes the rows of n tokens, whichever stream they are in, into cells cell[0 … n-1] of every tensor. */
+/** Writes the rows of n tokens, whichever stream they are in, into cells cell[0 … n-1] of the tensors
+ * [tensor, tensor_end). */
 void bench_rows_write_tokens(const struct bench_rows *rows, uint32_t tensor, uint32_t tensor_end, uint32_t stream,
                              const uint32_t *cell, const int32_t *token, uint32_t n);
 /** Whether the row of a token lies in that cell of every tensor, by its first and last byte. */

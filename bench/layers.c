@@ -33,7 +33,6 @@ struct layers_thread {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wakes;
-    uint64_t n_ubatch;
     bool stops;
 };
 
@@ -41,10 +40,8 @@ static void *sleep_and_wake(void *arg)
 {
     struct layers_thread *thread = arg;
     pthread_mutex_lock(&thread->lock);
-    for (uint64_t seen = 0; !thread->stops; seen = thread->n_ubatch) {
-        while (thread->n_ubatch == seen && !thread->stops) {
-            pthread_cond_wait(&thread->wakes, &thread->lock);
-        }
+    while (!thread->stops) { /* it does nothing else */
+        pthread_cond_wait(&thread->wakes, &thread->lock);
     }
     pthread_mutex_unlock(&thread->lock);
     return NULL;
@@ -70,7 +67,6 @@ int layers_thread_start(struct layers_thread **out)
 static void tell(struct layers_thread *thread, bool stops)
 {
     pthread_mutex_lock(&thread->lock);
-    thread->n_ubatch++;
     thread->stops = stops;
     pthread_cond_signal(&thread->wakes);
     pthread_mutex_unlock(&thread->lock);

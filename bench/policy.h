@@ -32,7 +32,8 @@ struct policy {
      * was there by other means, of the n_prompt tokens of its prompt. */
     int (*begin)(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t n_prompt, uint32_t limit,
                  uint32_t *kept);
-    /* One engine step: a batch of n tokens at positions pos, pos + 1, …; their rows are written. */
+    /* One engine step: a batch of n tokens at positions pos, pos + 1, …; their rows are written, unless compute
+     * writes them. */
     int (*step)(struct policy_state *state, uint32_t slot, const int32_t *token, uint32_t pos, uint32_t n);
     /* The engine computes what the last step of a prompt put there. *memory_ns says how long of it was memory work,
      * where rows are written layer by layer; the rest is not timed. NULL: in no time. */

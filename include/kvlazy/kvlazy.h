@@ -232,8 +232,8 @@ KVLAZY_API int kvlazy_prepare_restore(kvlazy_cache *cache, const kvlazy_ubatch *
  *  - Pages that are not there yet are made present in one call for all tensors, so that writing does not fault.
  *  - While a stream decodes steadily, one token a batch, up to 32 cells more, of at most 4 MiB, are made ready.
  *    These count as touched, and go back like any free page.
- *  - With KVLAZY_UBATCH_AHEAD and a reaper, a MiB or more of them is left to the reaper's thread, and the pages of the
- *    next ubatch come while this one is computed (reaper.h).
+ *  - With KVLAZY_UBATCH_AHEAD and a reaper, a MiB or more of missing pages is left to the reaper's thread, and those of
+ *    the next ubatch come while this one is computed (reaper.h).
  *  - Not so where faults are cheaper (n_writer of kvlazy_params), with KVLAZY_NO_COMMIT_AHEAD, on a host with several
  *    memory nodes (a page should belong to the thread that writes it), and where all memory is locked.
  *

@@ -113,13 +113,18 @@ bool kvl_ahead_leaves(kvlazy_cache *c)
            kvl_rows_gathered(&c->rows) * kvl_rows_page_bytes(&c->rows) >= PIECE_BYTES && is_watched(c);
 }
 
+static void pass_ubatch(kvl_plan_ahead *at)
+{
+    *at = (kvl_plan_ahead){.ubatch = at->ubatch + 1, .ubatch_end = at->ubatch_end};
+}
+
 /* Moves past ubatches whose pages are there. Returns whether one is left. */
 static bool has_more(kvl_plan *p)
 {
     kvl_plan_ahead *at = &p->ahead;
 
     while (at->ubatch < at->ubatch_end && p->ubatch[at->ubatch].applied && !p->ubatch[at->ubatch].left)
-        *at = (kvl_plan_ahead){.ubatch = at->ubatch + 1, .ubatch_end = at->ubatch_end};
+        pass_ubatch(at);
     return at->ubatch < at->ubatch_end;
 }
 
@@ -150,7 +155,7 @@ static uint64_t make_present(kvlazy_cache *c, const kvl_tensor *tensor, bool app
 {
     kvl_plan *p = &c->plan;
     uint32_t n_run = kvl_plan_runs(p, token, token_end);
-    int status = (applied ? kvl_rows_find_touched : kvl_rows_want_tensor)(&c->rows, tensor, p->run, n_run);
+    int status = kvl_rows_find(&c->rows, tensor, p->run, n_run, applied);
     uint64_t n_page = kvl_rows_gathered(&c->rows);
 
     if (status)
@@ -170,12 +175,11 @@ static uint64_t make_present(kvlazy_cache *c, const kvl_tensor *tensor, bool app
 static bool next_piece(kvlazy_cache *c)
 {
     const kvl_geometry *g = &c->rows.geometry;
-    kvl_plan *p = &c->plan;
-    kvl_plan_ahead *at = &p->ahead;
+    kvl_plan_ahead *at = &c->plan.ahead;
+    const kvl_plan_ubatch *b = &c->plan.ubatch[at->ubatch];
     uint64_t n_left = kvl_max(PIECE_BYTES / g->page_bytes, 1);
 
-    while (n_left && has_more(p)) {
-        const kvl_plan_ubatch *b = &p->ubatch[at->ubatch];
+    while (n_left && at->tensor < g->n_host) {
         uint32_t token = b->token_begin + at->token;
         uint32_t token_end = (uint32_t)kvl_min((uint64_t)token + piece_tokens(g), b->token_end);
         uint64_t n_page = make_present(c, &g->tensor[at->tensor], b->applied, token, token_end);
@@ -185,16 +189,13 @@ static bool next_piece(kvlazy_cache *c)
             return false;
         }
         n_left -= kvl_min(n_left, n_page);
-        at->token = token_end - b->token_begin;
-        if (token_end < b->token_end)
-            continue;
-        at->token = 0;
-        if (++at->tensor < g->n_host)
-            continue;
-        *at = (kvl_plan_ahead){.ubatch = at->ubatch + 1, .ubatch_end = at->ubatch_end};
-        break;
+        at->token = token_end < b->token_end ? token_end - b->token_begin : 0;
+        if (!at->token)
+            at->tensor++;
     }
-    return has_more(p);
+    if (at->tensor == g->n_host)
+        pass_ubatch(at);
+    return has_more(&c->plan);
 }
 
 /* The next pages of a cache are those of the ubatch that is computed, or of the one after it. */

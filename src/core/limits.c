@@ -4,8 +4,8 @@
 #include "core/clock.h"
 
 /* An older look at the machine does not count, nor does one since which much was taken, since fresh pages cost far more
- * than a look: LOOK_BYTES, and one part in LOOK_PART of what it saw. Others would have to take all other parts within
- * LOOK_MS. */
+ * than a look: more than LOOK_BYTES, and more than one part in LOOK_PART of what it saw. Others would have to take all
+ * other parts within LOOK_MS. */
 enum { LOOK_MS = 100, LOOK_BYTES = 4 << 20, LOOK_PART = 64 };
 
 static bool within_budget(const kvlazy_cache *c, uint64_t n_page)
@@ -51,7 +51,7 @@ static uint64_t bytes_left(const kvl_limits *limits, const kvl_rows *rows)
 /* The look says little any more: with these bytes, too much was taken or promised since. */
 static bool is_far_from_look(const kvl_limits *limits, const kvl_rows *rows, uint64_t bytes)
 {
-    int64_t most = (int64_t)kvl_max(LOOK_BYTES, kvl_min(limits->look_bytes, INT64_MAX) / LOOK_PART);
+    int64_t most = (int64_t)kvl_max(LOOK_BYTES, limits->look_bytes / LOOK_PART);
     int64_t more =
         (int64_t)(kvl_rows_counted(rows, KVLAZY_COUNT_PROMISED) - limits->look_promised) + taken_since(limits, rows);
 

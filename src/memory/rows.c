@@ -61,20 +61,12 @@ void kvl_rows_gather(kvl_rows *r)
         kvl_arena_gather(r->geometry.arena[i]);
 }
 
-int kvl_rows_want_tensor(kvl_rows *r, const kvl_tensor *t, const kvl_run *run, uint32_t n_run)
+int kvl_rows_find(kvl_rows *r, const kvl_tensor *t, const kvl_run *run, uint32_t n_run, bool touched)
 {
     uint64_t seen_end = 0;
 
     kvl_rows_gather(r);
-    return find_in_tensor(r->geometry.arena[t->arena], t, run, n_run, false, &seen_end);
-}
-
-int kvl_rows_find_touched(kvl_rows *r, const kvl_tensor *t, const kvl_run *run, uint32_t n_run)
-{
-    uint64_t seen_end = 0;
-
-    kvl_rows_gather(r);
-    return find_in_tensor(r->geometry.arena[t->arena], t, run, n_run, true, &seen_end);
+    return find_in_tensor(r->geometry.arena[t->arena], t, run, n_run, touched, &seen_end);
 }
 
 int kvl_rows_want(kvl_rows *r, const kvl_run *run, uint32_t n_run)
@@ -313,7 +305,7 @@ int kvl_rows_bring(kvl_rows *r)
 
 int kvl_rows_touch_tensor(kvl_rows *r, const kvl_tensor *t, const kvl_run *run, uint32_t n_run)
 {
-    int status = kvl_rows_want_tensor(r, t, run, n_run);
+    int status = kvl_rows_find(r, t, run, n_run, false);
 
     return status ? status : touch(r, run, n_run, r->commits_ahead);
 }

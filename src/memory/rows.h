@@ -42,11 +42,10 @@ void kvl_rows_gather(kvl_rows *rows);
 /* Gathers the pages under these runs that are not touched. The runs ascend by stream and cell. Returns KVLAZY_ENOMEM
  * when there is no room to note the ranges. kvl_rows_gathered returns how many pages were gathered. */
 int kvl_rows_want(kvl_rows *rows, const kvl_run *run, uint32_t n_run);
-int kvl_rows_want_tensor(kvl_rows *rows, const kvl_tensor *tensor, const kvl_run *run, uint32_t n_run); /* of one */
 uint64_t kvl_rows_gathered(const kvl_rows *rows);
 
-/* Gathers the pages under these runs of one tensor that are touched. The same otherwise. */
-int kvl_rows_find_touched(kvl_rows *rows, const kvl_tensor *tensor, const kvl_run *run, uint32_t n_run);
+/* The same in one tensor, for the pages that are touched or for those that are not. */
+int kvl_rows_find(kvl_rows *rows, const kvl_tensor *tensor, const kvl_run *run, uint32_t n_run, bool touched);
 
 /* Those of them that lie under tensors of another cache as well, which has some in the same arenas. */
 uint64_t kvl_rows_gathered_under(const kvl_rows *rows, const kvl_rows *other);

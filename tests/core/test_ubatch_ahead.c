@@ -191,13 +191,18 @@ static void in_pieces(void **state)
     bed_clear(bed, true);
 }
 
-/* Rows of 5 MiB in two layers a ubatch. */
-static void many_pages(struct bed *bed)
+/* Rows of 5 MiB in two layers a ubatch of 40 tokens. */
+static void large_rows(struct bed *bed)
 {
     bed->params.n_layer = 0;
     bed->leaves_pages = !(bed->params.flags & KVLAZY_COMMIT_AHEAD);
     bed_layer(bed, 32 << 10, 32 << 10, 0);
     bed_layer(bed, 32 << 10, 32 << 10, 0);
+}
+
+static void many_pages(struct bed *bed)
+{
+    large_rows(bed);
     open_watched(bed);
 }
 
@@ -642,10 +647,7 @@ static void by_a_reaper_beside_the_writing(void **state)
     struct bed *bed = *state;
     kvlazy_reaper *reaper;
 
-    bed->params.n_layer = 0;
-    bed->leaves_pages = true;
-    bed_layer(bed, 32 << 10, 32 << 10, 0);
-    bed_layer(bed, 32 << 10, 32 << 10, 0);
+    large_rows(bed);
     bed_open(bed);
     ok(kvlazy_reaper_create("", &reaper));
     ok(kvlazy_reaper_add(reaper, bed->cache));
